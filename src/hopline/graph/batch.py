@@ -1,0 +1,198 @@
+"""The disjoint union of many example graphs, as tensors: what the model reads.
+
+Node, edge and path indices are global to the batch; ``*_graph`` arrays say which of the ``G`` rows an element belongs
+to. Nothing is padded, and every ``*_graph`` array is sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hopline.graph.columns import ExampleColumns
+
+__all__ = ["GraphBatch", "collate"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphBatch:
+    """``G`` rows with ``N`` nodes, ``E`` edges, ``M = 2E`` messages, ``T`` query tokens, ``P`` paths, ``S`` path steps.
+
+    All tensors are int64 unless said otherwise.
+
+    Attributes:
+        example_id, kind, answer_mode, status, hops, answer_count, answer_relation: ``[G]``; see
+            :data:`hopline.graph.columns.COLUMNS`.
+        is_twin: bool ``[G]``; a twin follows its missing example, so the pairs are rows ``(i - 1, i)``.
+        node_graph, node_entity: ``[N]``.
+        edge_index: ``[2, E]`` source and target nodes; edge_type_ids, edge_graph: ``[E]``.
+        message_source, message_target, message_relation: ``[M]``; each edge forwards (relation r) and backwards
+            (relation r + R), sorted by target.
+        anchor_node, anchor_graph, anchor_slot: ``[A]``; slot = position among the query's anchors.
+        token_relation, token_graph, token_branch, token_position: ``[T]``; position = hop within the branch.
+        path_graph, path_label, path_length: ``[P]``; label 1 = supporting.
+        step_path, step_edge, step_position: ``[S]``; step_reversed: bool ``[S]``.
+        answer_node, answer_graph: ``[.]``; answers that are nodes.
+        answer_entity, answer_entity_graph: ``[.]``; answers as vocabulary ids.
+        known_entity, known_entity_graph: ``[.]``; other true answers, left out by filtered ranking.
+    """
+
+    example_id: Tensor
+    kind: Tensor
+    answer_mode: Tensor
+    status: Tensor
+    hops: Tensor
+    is_twin: Tensor
+    answer_count: Tensor
+    answer_relation: Tensor
+    node_graph: Tensor
+    node_entity: Tensor
+    edge_index: Tensor
+    edge_type_ids: Tensor
+    edge_graph: Tensor
+    message_source: Tensor
+    message_target: Tensor
+    message_relation: Tensor
+    anchor_node: Tensor
+    anchor_graph: Tensor
+    anchor_slot: Tensor
+    token_relation: Tensor
+    token_graph: Tensor
+    token_branch: Tensor
+    token_position: Tensor
+    path_graph: Tensor
+    path_label: Tensor
+    path_length: Tensor
+    step_path: Tensor
+    step_edge: Tensor
+    step_reversed: Tensor
+    step_position: Tensor
+    answer_node: Tensor
+    answer_graph: Tensor
+    answer_entity: Tensor
+    answer_entity_graph: Tensor
+    known_entity: Tensor
+    known_entity_graph: Tensor
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self.example_id)
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.node_graph)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.edge_graph)
+
+    @property
+    def num_paths(self) -> int:
+        return len(self.path_graph)
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> GraphBatch:
+        """The same batch on another device."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> GraphBatch:
+        """The same batch in page-locked memory, from which copies to a GPU run beside its work."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
+        return GraphBatch(*(function(getattr(self, field.name)) for field in fields(self)))
+
+
+def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
+    """The disjoint union of all rows of ``columns``; array work only, no loop over rows.
+
+    Args:
+        columns: rows that were checked when the dataset was built.
+        num_relations: R, the relations without their inverses.
+    """
+    values, offsets = columns.values, columns.offsets
+    rows = columns.num_rows
+
+    node_graph = _owners(offsets["node"])
+    edge_graph = _owners(offsets["edge"])
+    anchor_graph, answer_graph = _owners(offsets["anchor"]), _owners(offsets["answer"])
+    token_graph, path_graph = _owners(offsets["token"]), _owners(offsets["path"])
+    step_path = _owners(offsets["step"])
+    step_graph = path_graph[step_path]
+    node_start, edge_start = offsets["node"][:-1], offsets["edge"][:-1]
+
+    edge_source = values["edge_source"] + node_start[edge_graph]
+    edge_target = values["edge_target"] + node_start[edge_graph]
+    edge_relation = values["edge_relation"].astype(np.int64)
+
+    message_graph = np.repeat(np.arange(rows), np.diff(offsets["message"]))
+    edges_in_graph = np.diff(offsets["edge"])[message_graph]
+    message = values["message"].astype(np.int64)
+    backwards = message >= edges_in_graph
+    message_edge = message - backwards * edges_in_graph + edge_start[message_graph]
+    step = values["step"].astype(np.int64)
+    token_branch = values["token_branch"].astype(np.int64)
+
+    per_row = ("example_id", "kind", "answer_mode", "status", "hops", "answer_count", "answer_relation")
+    arrays: dict[str, NDArray[Any]] = {name: values[name] for name in per_row}
+    arrays |= {
+        "is_twin": values["is_twin"] != 0,
+        "node_graph": node_graph,
+        "node_entity": values["node_entity"],
+        "edge_index": np.stack([edge_source, edge_target]),
+        "edge_type_ids": edge_relation,
+        "edge_graph": edge_graph,
+        "message_source": np.where(backwards, edge_target[message_edge], edge_source[message_edge]),
+        "message_target": np.where(backwards, edge_source[message_edge], edge_target[message_edge]),
+        "message_relation": edge_relation[message_edge] + backwards * num_relations,
+        "anchor_node": values["anchor"] + node_start[anchor_graph],
+        "anchor_graph": anchor_graph,
+        "anchor_slot": _positions(offsets["anchor"]),
+        "token_relation": values["token_relation"],
+        "token_graph": token_graph,
+        "token_branch": token_branch,
+        "token_position": _positions_in_branch(token_graph, token_branch),
+        "path_graph": path_graph,
+        "path_label": values["path_label"],
+        "path_length": np.diff(offsets["step"]),
+        "step_path": step_path,
+        "step_edge": (step >> 1) + edge_start[step_graph],
+        "step_reversed": (step & 1) != 0,
+        "step_position": _positions(offsets["step"]),
+        "answer_node": values["answer"] + node_start[answer_graph],
+        "answer_graph": answer_graph,
+        "answer_entity": values["answer_entity"],
+        "answer_entity_graph": _owners(offsets["answer_entity"]),
+        "known_entity": values["known_entity"],
+        "known_entity_graph": _owners(offsets["known_entity"]),
+    }
+    return GraphBatch(**{name: _tensor(array) for name, array in arrays.items()})
+
+
+def _owners(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each value of a ragged column, the row it belongs to."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def _positions(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each value of a ragged column, its position within its row."""
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+
+
+def _positions_in_branch(graph: NDArray[np.int64], branch: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Position of each query token within its branch; tokens of a branch are adjacent."""
+    index = np.arange(len(graph))
+    starts = np.ones(len(graph), dtype=bool)
+    starts[1:] = (graph[1:] != graph[:-1]) | (branch[1:] != branch[:-1])
+    return index - np.maximum.accumulate(np.where(starts, index, 0))
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    if array.dtype != np.bool_:
+        array = np.ascontiguousarray(array, dtype=np.int64)
+    return torch.from_numpy(array)

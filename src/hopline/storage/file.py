@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from hopline.errors import IntegrityError, NotFoundError, StoreAccessError, StoreError
 from hopline.storage.digest import sha256_bytes, sha256_file
-from hopline.storage.keys import TEMPORARY_PREFIX, validate_key, validate_prefix
+from hopline.storage.keys import TEMPORARY_PREFIX, is_key, validate_key, validate_prefix
 from hopline.storage.local import (
     StagedFile,
     check_content,
@@ -211,7 +211,7 @@ class FileStore:
         # A folder sorts as its keys do: with the slash that follows its name.
         for name, is_folder, is_link in sorted(entries, key=lambda entry: entry[0] + "/" if entry[1] else entry[0]):
             key = start + name
-            if name.startswith(TEMPORARY_PREFIX) or not (key.startswith(prefix) or prefix.startswith(f"{key}/")):
+            if not is_key(key) or not (key.startswith(prefix) or prefix.startswith(f"{key}/")):
                 continue
             path = folder / name
             if is_link:

@@ -6,7 +6,7 @@ import unicodedata
 
 from hopline.errors import ConfigError
 
-__all__ = ["TEMPORARY_PREFIX", "validate_key", "validate_prefix"]
+__all__ = ["TEMPORARY_PREFIX", "is_key", "validate_key", "validate_prefix"]
 
 TEMPORARY_PREFIX = ".tmp-"
 """File names that begin so are work in progress: never listed, never a key."""
@@ -16,6 +16,11 @@ _MAX_KEY_BYTES = 900
 
 _MAX_SEGMENT_BYTES = 255
 """The longest file name that common file systems take."""
+
+
+def is_key(key: str) -> bool:
+    """Whether ``validate_key`` would take ``key``."""
+    return _problem(key) is None
 
 
 def validate_key(key: str) -> str:

@@ -16,6 +16,7 @@ __all__ = ["MAX_JSON_BYTES", "canonical_json", "parse_json"]
 MAX_JSON_BYTES = 64 << 20
 """The most bytes of JSON that ``parse_json`` takes unless it is told otherwise: 64 MiB."""
 
+_LONG_INTEGER = re.compile(rb"\d{16}")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -37,6 +38,7 @@ def parse_json(data: bytes, *, source: str, max_bytes: int = MAX_JSON_BYTES) -> 
 
     Raises ``DataError`` if it is larger than ``max_bytes``, not UTF-8, not JSON, nested too deeply, or says what two readers
     could understand in two ways: the same key twice, NaN, infinity, a number too large for a float, a lone surrogate.
+    An integer stays exact; one beyond 2^53 that is how RFC 8785 writes a float is that float.
     """
     if len(data) > max_bytes:
         raise DataError(f"{source}: {len(data)} bytes of JSON, more than the {max_bytes} that are read")
@@ -46,7 +48,13 @@ def parse_json(data: bytes, *, source: str, max_bytes: int = MAX_JSON_BYTES) -> 
         found = f"byte {error.start} is 0x{data[error.start]:02x}"
         raise DataError(f"{source}: not UTF-8 text ({found}); expected a JSON file") from error
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite)
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_constant,
+            parse_float=_finite,
+            parse_int=_integer if _LONG_INTEGER.search(data) else None,
+        )
         if _SURROGATE_ESCAPE.search(data):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except _RefusedError as error:
@@ -82,6 +90,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> float:
     raise _RefusedError(f"{name} is not JSON; numbers are finite")
+
+
+def _integer(text: str) -> int | float:
+    value = int(text)
+    if abs(value) >= 2**53 and abs(value) < 10**21:
+        number = float(text)
+        if rfc8785.dumps(number) == text.encode():
+            return number
+    return value
 
 
 def _finite(text: str) -> float:

@@ -174,7 +174,7 @@ class FileStore:
                 found_size, found = target.stat().st_size, ""
                 if found_size == size:
                     found = sha256_file(target)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return False
         if found == sha256:
             return True

@@ -42,6 +42,9 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
+_CREATE_TRIES = 50
+
+
 @contextmanager
 def os_errors(action: str, where: str | os.PathLike[str]) -> Iterator[None]:
     """Turn an ``OSError`` inside the block into a ``StoreError`` of one line: what was tried, where, why, what to do."""
@@ -87,7 +90,7 @@ class StagedFile:
         """Give the file its name, in place of what had it."""
         self._sync()
         self._temporary.replace(self._destination)
-        sync_folder(self._destination.parent)
+        self._sync_name()
 
     def link(self) -> bool:
         """Give the file its name unless that is taken: True if it was free. Atomic, with no lock."""
@@ -96,12 +99,16 @@ class StagedFile:
             os.link(self._temporary, self._destination, follow_symlinks=False)
         except FileExistsError:
             return False
-        sync_folder(self._destination.parent)
+        self._sync_name()
         return True
 
     def _sync(self) -> None:
         self.file.flush()
         os.fsync(self.file.fileno())
+
+    def _sync_name(self) -> None:
+        with suppress(FileNotFoundError):  # another writer deleted the file already, and its folder with it
+            sync_folder(self._destination.parent)
 
 
 @contextmanager
@@ -155,15 +162,15 @@ def read_chunks(file: BinaryIO) -> Iterator[memoryview]:
 
 
 def _create(temporary: Path) -> int:
-    # Another process may be pruning a folder that its last object left; then the folder is made again.
-    for attempt in range(8):
-        _make_folder(temporary.parent)
+    # Another writer may be removing a folder that its last object left; then the folder is made again.
+    for attempt in range(1, _CREATE_TRIES + 1):
         try:
+            _make_folder(temporary.parent)
             return os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
-            if attempt == 7:
+            if attempt == _CREATE_TRIES:
                 raise
-    raise AssertionError("unreachable")
+    raise AssertionError("the loop returns or raises")
 
 
 def _make_folder(folder: Path) -> None:

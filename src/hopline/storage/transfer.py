@@ -108,10 +108,14 @@ def _in_parallel(
     def one(item: T) -> None:
         if stop.is_set():
             return
-        done = work(item)
-        if on_bytes is not None:
-            with report:
-                on_bytes(done)
+        try:
+            done = work(item)
+            if on_bytes is not None:
+                with report:
+                    on_bytes(done)
+        except BaseException:
+            stop.set()  # here, so that this thread does not begin another before the caller looks
+            raise
 
     with ThreadPoolExecutor(max_workers=max(1, min(workers, len(items))), thread_name_prefix="transfer") as pool:
         futures: list[Future[None]] = [pool.submit(one, item) for item in items]

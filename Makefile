@@ -1,0 +1,102 @@
+# Every target works in a fresh clone with nothing done before: it sets up .venv first, once, and again when
+# pyproject.toml or constraints.txt change.
+#
+#   make run              from source data to a published, verified model: make run CONFIG=configs/quickstart.yaml
+#   make test             the tests that need no container engine
+#   make check            format, lint, types, imports between rooms
+#   make images           the stage images, with the engine that `docker` reaches
+#   make test-containers  the tests that run those images
+#   make golden           renew the golden copy of the compiled pipeline
+#   make constraints      renew constraints.txt from newest releases
+#   make bench            every benchmark
+#   make clean            what builds and checks leave behind; `make distclean` removes .venv too
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+STAMP := $(VENV)/.hopline-installed
+
+CONFIG ?= configs/umls.yaml
+ARGS ?=
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+DOCKER ?= docker
+BASE_IMAGE ?= python:3.11-slim-bookworm
+IMAGE_PREFIX ?= hopline
+IMAGE_TAG ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo latest)
+
+# Two test processes share two cores: more threads in each would only wait for one another.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help setup run test check format images wheelhouse test-containers golden constraints bench clean distclean
+
+help:
+	@sed -n '4,12s/^#   //p' Makefile
+
+setup: $(STAMP)
+
+# pykeen is here for the data files of UMLS, Kinships and Nations alone, so without what its code would need.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Hopline needs Python 3.11 or newer; name one with PYTHON=/path/to/python3.11" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[pipelines,cluster,test,dev]'
+	$(PIP) install --quiet --disable-pip-version-check --no-deps -c constraints.txt pykeen
+	@touch $@
+
+run: $(STAMP)
+	@$(BIN)/hopline run -c $(CONFIG) $(ARGS)
+
+test: $(STAMP)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not containers' $(PYTEST_ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+images: wheelhouse
+	$(BIN)/python docker/build.py --docker '$(DOCKER)' --base-image '$(BASE_IMAGE)' --prefix '$(IMAGE_PREFIX)' --tag '$(IMAGE_TAG)'
+
+# What the images install, downloaded here, so that building them reaches no package index.
+wheelhouse: $(STAMP)
+	$(BIN)/python docker/wheelhouse.py
+
+test-containers: $(STAMP)
+	HOPLINE_DOCKER='$(DOCKER)' HOPLINE_IMAGE_PREFIX='$(IMAGE_PREFIX)' HOPLINE_IMAGE_TAG='$(IMAGE_TAG)' \
+	  $(TEST_ENV) $(BIN)/python -m pytest -m containers $(PYTEST_ARGS)
+
+golden: $(STAMP)
+	$(BIN)/python -m pipelines.compile --golden
+
+# A new environment, without the constraints, is asked what it got. torch keeps its pin: its wheel decides what hardware runs.
+constraints:
+	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	  $(PYTHON) -m venv "$$folder"; \
+	  "$$folder/bin/python" -m pip install --quiet torch==2.13.0 -e '.[pipelines,cluster,test,dev]'; \
+	  "$$folder/bin/python" -m pip install --quiet --no-deps pykeen==1.11.1; \
+	  { sed -n '/^#/p' constraints.txt; \
+	    "$$folder/bin/python" -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new
+	mv constraints.txt.new constraints.txt
+
+bench: $(STAMP)
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache local_outputs docker/wheelhouse/*.whl
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

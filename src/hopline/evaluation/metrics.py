@@ -100,7 +100,8 @@ def brier_score(confidence: ArrayLike, target: ArrayLike) -> float:
 def negative_log_likelihood(logits: ArrayLike, targets: ArrayLike) -> float:
     """Mean binary cross entropy in nats of logits against targets in [0, 1]; NaN if there are none."""
     x, t = np.asarray(logits, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-    return float(np.mean(np.logaddexp(0.0, x) - t * x)) if len(x) else float("nan")
+    with np.errstate(invalid="ignore"):  # a logit that is no number makes the mean none, without a warning
+        return float(np.mean(np.logaddexp(0.0, x) - t * x)) if len(x) else float("nan")
 
 
 def reliability_bins(confidence: ArrayLike, target: ArrayLike, bins: int = 15) -> tuple[ReliabilityBin, ...]:

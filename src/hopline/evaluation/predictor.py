@@ -252,10 +252,10 @@ class _Row:
 
     @property
     def finite(self) -> bool:
-        parts = [self.entities, self.relation, self.status, self.count, self.paths, self.confidence, self.threshold]
-        return not any(np.isnan(part).any() for part in parts) and (
-            self.ranking is None or not np.isnan(self.ranking).any()
-        )
+        ranking = np.empty(0) if self.ranking is None else self.ranking
+        scalars = np.array([self.confidence, self.threshold])
+        parts = [self.entities, self.relation, self.status, self.count, self.paths, ranking, scalars]
+        return not bool(np.isnan(np.concatenate(parts)).any())
 
 
 class _Rows:

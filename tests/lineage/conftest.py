@@ -197,3 +197,9 @@ def damage() -> SimpleNamespace:
         path.write_bytes(path.read_bytes()[:-count])
 
     return SimpleNamespace(flip=flip, cut=cut)
+
+
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.s3)])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URI of an empty root, in a folder and in a real S3 bucket."""
+    return (tmp_path / "root").as_uri() if request.param == "file" else str(request.getfixturevalue("s3_root"))

@@ -35,17 +35,19 @@ def path_problem(path: str) -> str | None:
 def paths_problem(paths: Iterable[str]) -> str | None:
     """Say why ``paths`` cannot be the files of one folder on every file system, None if they can."""
     files: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for path in paths:
         if problem := path_problem(path):
             return f"{path!r}: {problem}"
-        twin = files.setdefault(path.lower(), path)
-        if twin is not path:
-            return f"{path!r} and {twin!r}: two files that are one where case does not count"
-    for path in files:
+        if (key := path.lower()) in files:
+            return f"{path!r} and {files[key]!r}: two files that are one where case does not count"
+        files[key] = path
         parts = path.split("/")
-        for end in range(1, len(parts)):
-            if (folder := "/".join(parts[:end])) in files:
-                return f"{files[folder]!r} is a file, and {files[path]!r} needs a folder of that name"
+        for folder in ("/".join(parts[:end]) for end in range(1, len(parts))):
+            if folders.setdefault(folder.lower(), folder) != folder:
+                return f"{folder!r} and {folders[folder.lower()]!r}: two folders that are one where case does not count"
+    if both := sorted(files.keys() & folders.keys()):
+        return f"{files[both[0]]!r} is a file, and another file needs a folder of that name"
     return None
 
 

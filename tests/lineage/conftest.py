@@ -31,16 +31,18 @@ from hopline.lineage import (
 from hopline.lineage.record import RunManifest
 from hopline.lineage.schema import (
     Attempt,
-    ChampionReference,
-    CheckpointReference,
     DatasetPart,
-    EvaluationPart,
     GeneratorRecord,
-    ParentsPart,
-    SelectionRule,
     ShardRecord,
     SplitRecord,
     TrainingPart,
+)
+from hopline.lineage.schema_results import (
+    ChampionReference,
+    CheckpointReference,
+    EvaluationPart,
+    ParentsPart,
+    SelectionRule,
 )
 
 DATASET = "d" * 64

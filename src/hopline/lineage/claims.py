@@ -16,8 +16,12 @@ from hopline.errors import HoplineError
 from hopline.lineage.facts import section_hashes
 from hopline.lineage.gate import Measured, decide
 from hopline.lineage.manifest import Manifest, explain
-from hopline.lineage.schema import Candidate as Row
-from hopline.lineage.schema import EvaluationPart
+from hopline.lineage.schema_results import (
+    Candidate as Row,
+)
+from hopline.lineage.schema_results import (
+    EvaluationPart,
+)
 from hopline.lineage.values import portable, restored
 
 __all__ = ["Claim", "Status", "manifest_claims"]

@@ -12,7 +12,10 @@ from typing import Final
 
 from hopline.errors import DataError, NotFoundError
 from hopline.lineage.names import ENVELOPE, MANIFEST, validate_paths
-from hopline.lineage.schema import FileRecord, Subjects
+from hopline.lineage.schema import (
+    FileRecord,
+    Subjects,
+)
 from hopline.lineage.tensorfile import FileDigest, TensorEntry, digest_tensor_file
 from hopline.storage import canonical_json, sha256_file
 from hopline.storage.local import os_errors

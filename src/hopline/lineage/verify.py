@@ -16,7 +16,9 @@ from hopline.lineage.data import dataset_claims, vocabulary_digest
 from hopline.lineage.folder import Listing, VersionFolder, open_version
 from hopline.lineage.manifest import ForeignManifestError, Manifest
 from hopline.lineage.names import ENVELOPE, MANIFEST
-from hopline.lineage.schema import FileRecord
+from hopline.lineage.schema import (
+    FileRecord,
+)
 from hopline.lineage.subjects import combine_tensor_digests
 from hopline.lineage.tensorfile import FileDigest, digest_tensor_file
 from hopline.lineage.values import portable
@@ -25,8 +27,8 @@ from hopline.storage.local import os_errors
 
 __all__ = ["VerifyReport", "verify"]
 
-CHEAP_BYTES: Final = 64 << 20
-"""Weights of up to so many bytes are digested tensor by tensor even without ``deep``: it takes a fraction of a second."""
+CHEAP_BYTES: Final = 1 << 30
+"""Weights of up to so many bytes are digested tensor by tensor even without ``deep``: it takes about a second."""
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _CONFIG: Final = "config.json"

@@ -19,7 +19,7 @@ from hopline.lineage.facts import (
     metrics_table,
     pipeline_part,
 )
-from hopline.lineage.folder import open_version
+from hopline.lineage.fetch import FetchedVersion, fetch_version
 from hopline.lineage.gate import GateDecision, Measured, decide
 from hopline.lineage.manifest import SCHEMA_ID, SCHEMA_VERSION, ForeignManifestError, Manifest
 from hopline.lineage.names import ENVELOPE, MANIFEST
@@ -37,6 +37,7 @@ __all__ = [
     "ChampionMove",
     "ChampionPointer",
     "Claim",
+    "FetchedVersion",
     "ForeignManifestError",
     "GateDecision",
     "Manifest",
@@ -51,12 +52,12 @@ __all__ = [
     "decide",
     "describe_files",
     "environment_part",
+    "fetch_version",
     "gate_record",
     "history",
     "measured_at_publishing",
     "metrics_table",
     "move_champion",
-    "open_version",
     "pipeline_part",
     "publish_version",
     "read_champion",

@@ -1,0 +1,49 @@
+"""Datasets: made or imported, written as shards, named by their content, and read at random."""
+
+from hopline.datasets.build import GENERATOR_NAME, GENERATOR_VERSION, build_dataset
+from hopline.datasets.convert import columns_from_examples, concat_columns, examples_from_columns, take_rows
+from hopline.datasets.dataset import Dataset, Split
+from hopline.datasets.index import DatasetIndex, ShardInfo, SourceFile, SourceFiles, SplitIndex
+from hopline.datasets.jsonl import ImportedExample, read_examples, write_examples
+from hopline.datasets.paths import candidate_paths
+from hopline.datasets.patterns import Patterns
+from hopline.datasets.rulebook import RuleBook
+from hopline.datasets.sampler import BatchSampler, Eligible, epoch_order
+from hopline.datasets.solver import Verdict
+from hopline.datasets.source import snapshot_source
+from hopline.datasets.splits import SPLITS
+from hopline.datasets.validation import check_solution, check_structure
+from hopline.datasets.vocabulary import Rule, Vocabulary
+
+__all__ = [
+    "GENERATOR_NAME",
+    "GENERATOR_VERSION",
+    "SPLITS",
+    "BatchSampler",
+    "Dataset",
+    "DatasetIndex",
+    "Eligible",
+    "ImportedExample",
+    "Patterns",
+    "Rule",
+    "RuleBook",
+    "ShardInfo",
+    "SourceFile",
+    "SourceFiles",
+    "Split",
+    "SplitIndex",
+    "Verdict",
+    "Vocabulary",
+    "build_dataset",
+    "candidate_paths",
+    "check_solution",
+    "check_structure",
+    "columns_from_examples",
+    "concat_columns",
+    "epoch_order",
+    "examples_from_columns",
+    "read_examples",
+    "snapshot_source",
+    "take_rows",
+    "write_examples",
+]

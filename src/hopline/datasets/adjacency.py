@@ -1,0 +1,96 @@
+"""The graph of one example as neighbour lists, and walks along chains of relations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hopline.graph import ExampleGraph, Path
+
+__all__ = ["Adjacency", "Walk"]
+
+
+class Walk(NamedTuple):
+    """A walk with what it passed: the relation of each step in ``[0, 2R)``, and both ends."""
+
+    steps: Path
+    relations: tuple[int, ...]
+    start: int
+    end: int
+
+
+class Adjacency:
+    """Neighbours of each node, in the order of the graph's edges.
+
+    Attributes:
+        out: for each node, ``(relation, step, neighbour)`` of every edge at it, relations in ``[0, 2R)``.
+        edges: ``(head, relation, tail)`` of each edge.
+    """
+
+    __slots__ = ("_by_relation", "_width", "edges", "num_nodes", "num_relations", "out")
+
+    def __init__(self, graph: ExampleGraph, num_relations: int) -> None:
+        self.num_nodes = graph.num_nodes
+        self.num_relations = num_relations
+        self._width = width = 2 * num_relations
+        heads, tails = graph.edge_index.tolist()
+        relations: list[int] = graph.edge_type_ids.tolist()
+        self.edges: list[tuple[int, int, int]] = list(zip(heads, relations, tails, strict=True))
+        self.out: list[list[tuple[int, int, int]]] = [[] for _ in range(self.num_nodes)]
+        by_relation: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        step = 0
+        for head, relation, tail in self.edges:
+            backwards = relation + num_relations
+            by_relation[head * width + relation].append((step, tail))
+            by_relation[tail * width + backwards].append((step + 1, head))
+            self.out[head].append((relation, step, tail))
+            self.out[tail].append((backwards, step + 1, head))
+            step += 2
+        self._by_relation = by_relation
+
+    def follow(self, node: int, relation: int) -> Sequence[tuple[int, int]]:
+        """``(step, neighbour)`` for each edge of a relation in ``[0, 2R)`` at a node."""
+        return self._by_relation.get(node * self._width + relation, ())
+
+    def targets(self, head: int, relation: int) -> set[int]:
+        """The nodes that a relation leads to from a node."""
+        return {node for _, node in self.follow(head, relation)}
+
+    def layers(self, start: int, chain: Sequence[int]) -> list[set[int]]:
+        """The nodes that each hop of a chain can reach from a node; ``layers[0]`` is the node itself."""
+        layers = [{start}]
+        for relation in chain:
+            layers.append({node for here in layers[-1] for _, node in self.follow(here, relation)})
+        return layers
+
+    def pruned_layers(self, start: int, chain: Sequence[int], ends: set[int]) -> list[set[int]]:
+        """As :meth:`layers`, with only the nodes from which the rest of the chain leads to one of ``ends``."""
+        layers = self.layers(start, chain)
+        layers[-1] &= ends
+        for hop in range(len(chain) - 1, -1, -1):
+            after = layers[hop + 1]
+            layers[hop] = {
+                node for node in layers[hop] if any(other in after for _, other in self.follow(node, chain[hop]))
+            }
+        return layers
+
+    def walks(self, start: int, chain: Sequence[int], ends: set[int] | None = None) -> Iterator[Walk]:
+        """Every walk along a chain from a node (to one of ``ends``), in the order of steps."""
+        if ends is None:
+            ends = set(range(self.num_nodes))
+        layers = self.pruned_layers(start, chain, ends)
+        relations = tuple(chain)
+
+        def extend(node: int, steps: Path) -> Iterator[Walk]:
+            hop = len(steps)
+            if hop == len(relations):
+                yield Walk(steps, relations, start, node)
+                return
+            after = layers[hop + 1]
+            for step, other in self.follow(node, relations[hop]):
+                if other in after:
+                    yield from extend(other, (*steps, step))
+
+        if start in layers[0]:
+            yield from extend(start, ())

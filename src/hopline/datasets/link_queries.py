@@ -1,0 +1,159 @@
+"""Link queries from triples: one relation to predict, the fact itself taken out of the graph.
+
+The graph and the candidate paths of a query are a function of the query without its answer, the training triples, and the
+seed. Where entities are anonymous the answer has to be a node, so samples are drawn until one holds it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hopline.config import DatasetConfig
+from hopline.datasets.adjacency import Adjacency
+from hopline.datasets.draws import Draws, philox_key
+from hopline.datasets.evidence import sorted_graph
+from hopline.datasets.paths import candidate_walks
+from hopline.datasets.rulebook import RuleBook
+from hopline.datasets.splits import SPLITS
+from hopline.datasets.train_graph import Neighbourhood, TrainGraph
+from hopline.datasets.triples import TripleData
+from hopline.graph import AnswerMode, Query, QueryKind, ReasoningExample, Status
+
+__all__ = ["LinkQueries"]
+
+_FAN_OUT: Final = 48
+"""Entities that one hop of a rule is followed to from one entity."""
+_ATTEMPTS: Final = 16
+"""Samples that are drawn for an answer that has to be a node."""
+
+
+class LinkQueries:
+    """Every triple as two queries: unit ``2i`` asks for the tail of triple ``i``, unit ``2i + 1`` for its head."""
+
+    def __init__(self, data: TripleData, graph: TrainGraph, rules: RuleBook, config: DatasetConfig) -> None:
+        self._data = data
+        self._graph = graph
+        self._rules = rules
+        self._config = config
+        self._identity = config.entities == "identity"
+        self._key = philox_key(config.seed, "link-queries")
+        self._known = {name: self._targets(_seen_by(name)) for name in SPLITS}
+
+    def units(self, split: str) -> int:
+        """How many link queries a split has."""
+        return 2 * len(self._data.triples[split])
+
+    def unit(self, split: str, index: int) -> ReasoningExample:
+        """One link query."""
+        head, relation, tail = (int(value) for value in self._data.triples[split][index // 2])
+        own = frozenset({(head, relation, tail)}) if split == "train" else frozenset[tuple[int, int, int]]()
+        if index % 2:
+            anchor, signed, target = tail, relation + self._data.num_relations, head
+        else:
+            anchor, signed, target = head, relation, tail
+        attempts = 1 if self._identity else _ATTEMPTS
+        for attempt in range(attempts):
+            draws = Draws(self._key, SPLITS.index(split), index, attempt)
+            near = self._sample(anchor, signed, own, draws)
+            if target in near:
+                break
+        if not self._identity and target not in near:
+            near.add(target)
+        return self._example(index, split, (anchor, signed, target), near, draws)
+
+    def _example(
+        self, index: int, split: str, query: tuple[int, int, int], near: Neighbourhood, draws: Draws
+    ) -> ReasoningExample:
+        anchor, signed, target = query
+        facts = near.sample_facts(anchor, draws)
+        entities = near.entities
+        draws.shuffle(entities)
+        node = {entity: place for place, entity in enumerate(entities)}
+        graph = sorted_graph(
+            entities if self._identity else [-1] * len(entities),
+            [(node[head], relation, node[tail]) for head, relation, tail in facts],
+        )
+        asked = Query(anchors=(node[anchor],), chains=((signed,),), answer_mode=AnswerMode.ENTITIES)
+        walks = candidate_walks(Adjacency(graph, self._data.num_relations), asked, self._rules, self._config.max_paths)
+        goal = node.get(target, -1)
+        supports = [walk.end == goal and self._rules.leads_to(signed, walk.relations) for walk in walks]
+        supporting = tuple(walk.steps for walk, support in zip(walks, supports, strict=True) if support)
+        known: tuple[int, ...] = ()
+        if self._identity:
+            known = tuple(sorted(self._known[split].get((anchor, signed), frozenset()) - {target}))
+        return ReasoningExample(
+            example_id=index,
+            graph=graph,
+            query=asked,
+            kind=QueryKind.LINK,
+            status=Status.SUPPORTED,
+            answers=(goal,) if goal >= 0 else (),
+            answer_entities=(target,) if self._identity else (),
+            known_entities=known,
+            supporting_paths=supporting,
+            competing_paths=tuple(walk.steps for walk, support in zip(walks, supports, strict=True) if not support),
+            hops=min(map(len, supporting), default=0),
+        )
+
+    def _sample(self, anchor: int, signed: int, own: frozenset[tuple[int, int, int]], draws: Draws) -> Neighbourhood:
+        """The anchor, what rules lead to (best first, up to two thirds of the nodes), and a sample of what is near."""
+        size = draws.between(self._config.min_nodes, self._config.max_nodes)
+        near = Neighbourhood(self._graph, own)
+        near.add(anchor)
+        scores: dict[int, int] = {}
+        walks: dict[int, tuple[tuple[int, int, int], ...]] = {}
+        turn = draws.word()
+        for chain, confidence in self._rules.chains_for(signed):
+            weight = int(confidence * 1_000_000)
+            ends: set[int] = set()
+            for walk in self._walks(near, anchor, chain, turn):
+                end = walk[-1][2]
+                if end != anchor and end not in ends:
+                    ends.add(end)
+                    scores[end] = scores.get(end, 0) + weight
+                    walks.setdefault(end, walk)
+        odd = turn | 1
+        ranked = sorted(scores, key=lambda end: (-scores[end], (end * odd) & 0xFFFFFFFFFFFF))
+        for end in ranked:
+            if len(near) >= 2 * size // 3:
+                break
+            for crossing in walks[end]:
+                near.cross(*crossing)
+        near.grow(size, anchor, draws)
+        return near
+
+    def _walks(
+        self, near: Neighbourhood, anchor: int, chain: tuple[int, ...], turn: int
+    ) -> list[tuple[tuple[int, int, int], ...]]:
+        """Walks along a chain in the training graph, one for each entity reached at each hop."""
+        reached: dict[int, tuple[tuple[int, int, int], ...]] = {anchor: ()}
+        for relation in chain:
+            following: dict[int, tuple[tuple[int, int, int], ...]] = {}
+            for start, walk in reached.items():
+                others = self._graph.follow(start, relation)
+                if len(others) > _FAN_OUT:
+                    first = turn % len(others)
+                    others = [*others[first:], *others[:first]][:_FAN_OUT]
+                for other in others:
+                    if other not in following and near.may_cross(start, relation, other):
+                        following[other] = (*walk, (start, relation, other))
+            reached = following
+        return list(reached.values())
+
+    def _targets(self, splits: tuple[str, ...]) -> dict[tuple[int, int], frozenset[int]]:
+        found: dict[tuple[int, int], set[int]] = {}
+        arrays: list[NDArray[np.int64]] = [self._data.triples[name] for name in splits]
+        for head, relation, tail in np.concatenate(arrays).tolist():
+            found.setdefault((head, relation), set()).add(tail)
+            found.setdefault((tail, relation + self._data.num_relations), set()).add(head)
+        return {query: frozenset(targets) for query, targets in found.items()}
+
+
+def _seen_by(split: str) -> tuple[str, ...]:
+    """The splits whose triples filtered ranking knows: its own and the earlier ones; valid and calibration know each other."""
+    if split == "train":
+        return ("train",)
+    return SPLITS if split == "test" else ("train", "valid", "calibration")

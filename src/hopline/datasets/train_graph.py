@@ -1,0 +1,156 @@
+"""The graph of all training triples, from which every graph of a triples source is sampled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hopline.datasets.draws import Draws
+
+__all__ = ["Neighbourhood", "TrainGraph"]
+
+EDGES_PER_NODE = 3
+"""A sampled graph has at most this many edges for each node, beside those that it must have."""
+
+Fact = tuple[int, int, int]
+
+
+class TrainGraph:
+    """Training triples, indexed both ways. Signed relations are in ``[0, 2R)``.
+
+    Attributes:
+        facts: the triples in order.
+        neighbours: for each entity, the entities that it shares a triple with.
+        incident: for each entity, ``(signed relation, other)`` of every triple it is in.
+    """
+
+    def __init__(self, triples: NDArray[np.int64], num_entities: int, num_relations: int) -> None:
+        self.num_entities = num_entities
+        self.num_relations = num_relations
+        self.facts: list[Fact] = [(h, r, t) for h, r, t in triples.tolist()]
+        width = 2 * num_relations
+        by_relation: defaultdict[int, list[int]] = defaultdict(list)
+        between: defaultdict[int, list[int]] = defaultdict(list)
+        self.incident: list[list[tuple[int, int]]] = [[] for _ in range(num_entities)]
+        for head, relation, tail in self.facts:
+            backwards = relation + num_relations
+            by_relation[head * width + relation].append(tail)
+            by_relation[tail * width + backwards].append(head)
+            between[head * num_entities + tail].append(relation)
+            between[tail * num_entities + head].append(backwards)
+            self.incident[head].append((relation, tail))
+            self.incident[tail].append((backwards, head))
+        self._by_relation = by_relation
+        self._between = between
+        self._width = width
+        self.neighbours = [frozenset(other for _, other in incident) for incident in self.incident]
+
+    def follow(self, entity: int, relation: int) -> Sequence[int]:
+        """The entities that a signed relation leads to."""
+        return self._by_relation.get(entity * self._width + relation, ())
+
+    def between(self, start: int, end: int) -> Sequence[int]:
+        """The signed relations from one entity to another."""
+        return self._between.get(start * self.num_entities + end, ())
+
+    def layers(self, start: int, chain: Sequence[int], most: int) -> list[set[int]] | None:
+        """The entities that each hop of a chain reaches, or None once a hop reaches more than ``most``."""
+        layers = [{start}]
+        for relation in chain:
+            reached: set[int] = set()
+            for entity in layers[-1]:
+                reached.update(self.follow(entity, relation))
+            if len(reached) > most:
+                return None
+            layers.append(reached)
+        return layers
+
+
+class Neighbourhood:
+    """A set of entities that grows to a graph: first what it must hold, then a sample of what is near.
+
+    Args:
+        graph: the training graph.
+        without: facts that must not be in it.
+    """
+
+    def __init__(self, graph: TrainGraph, without: frozenset[Fact] = frozenset()) -> None:
+        self._graph = graph
+        self._without = without
+        self.entities: list[int] = []
+        self._members: set[int] = set()
+        self._facts: dict[Fact, None] = {}
+
+    def __len__(self) -> int:
+        return len(self.entities)
+
+    def __contains__(self, entity: int) -> bool:
+        return entity in self._members
+
+    def add(self, entity: int) -> None:
+        """Hold an entity."""
+        if entity not in self._members:
+            self._members.add(entity)
+            self.entities.append(entity)
+
+    def cross(self, start: int, relation: int, end: int) -> None:
+        """Hold the fact behind a signed relation, and both its entities."""
+        self.add(start)
+        self.add(end)
+        if relation < self._graph.num_relations:
+            self._facts[start, relation, end] = None
+        else:
+            self._facts[end, relation - self._graph.num_relations, start] = None
+
+    def may_cross(self, start: int, relation: int, end: int) -> bool:
+        """Whether the fact behind a signed relation may be in the graph."""
+        if not self._without:
+            return True
+        if relation < self._graph.num_relations:
+            return (start, relation, end) not in self._without
+        return (end, relation - self._graph.num_relations, start) not in self._without
+
+    def grow(self, size: int, centre: int, draws: Draws) -> None:
+        """Sample entities until there are ``size``: half of the steps start at ``centre``, half anywhere.
+
+        Where the neighbourhood is exhausted, entities from elsewhere follow; a source too small gives less.
+        """
+        size = min(size, self._graph.num_entities)
+        for _ in range(6 * size):
+            if len(self) >= size:
+                return
+            word = draws.word()
+            start = centre if word & 1 else self.entities[(word >> 32) * len(self) >> 32]
+            incident = self._graph.incident[start]
+            if not incident:
+                continue
+            relation, other = draws.choice(incident)
+            if other not in self._members and self.may_cross(start, relation, other):
+                self.cross(start, relation, other)
+        while len(self) < size:
+            entity = draws.below(self._graph.num_entities)
+            while entity in self._members:
+                entity = (entity + 1) % self._graph.num_entities
+            self.add(entity)
+
+    def sample_facts(self, centre: int, draws: Draws) -> list[Fact]:
+        """The facts it must hold and a sample of the others among its entities, those at ``centre`` first."""
+        near: list[Fact] = []
+        far: list[Fact] = []
+        relations = self._graph.num_relations
+        for start in self.entities:
+            for end in sorted(self._members & self._graph.neighbours[start]):
+                for relation in self._graph.between(start, end):
+                    fact = (start, relation, end)
+                    if relation < relations and fact not in self._facts and fact not in self._without:
+                        (near if centre in (start, end) else far).append(fact)
+        size = len(self)
+        room = max(EDGES_PER_NODE * size - len(self._facts), size // 2)
+        at_centre = min(len(near), size, room)
+        draws.shuffle(near, at_centre)
+        room -= at_centre
+        draws.shuffle(far, room)
+        return [*self._facts, *near[:at_centre], *far[:room]]

@@ -30,7 +30,10 @@ PYTEST_ARGS ?=
 DOCKER ?= docker
 BASE_IMAGE ?= python:3.11-slim-bookworm
 IMAGE_PREFIX ?= hopline
-IMAGE_TAG ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo latest)
+IMAGE_TAG ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo dev)
+IMAGE_PYTHON ?= 3.11
+STAGES := dataset train evaluate publish
+export DOCKER_BUILDKIT := 1
 
 # Two test processes share two cores: more threads in each would only wait for one another.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -67,19 +70,35 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-images: wheelhouse
-	$(BIN)/python docker/build.py --docker '$(DOCKER)' --base-image '$(BASE_IMAGE)' --prefix '$(IMAGE_PREFIX)' --tag '$(IMAGE_TAG)'
+images: docker/wheelhouse/.filled
+	@for stage in $(STAGES); do \
+	  $(DOCKER) build --quiet --file docker/Dockerfile --target $$stage --tag $(IMAGE_PREFIX)/$$stage:$(IMAGE_TAG) \
+	    --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg PIP_OPTIONS=--no-index \
+	    --build-arg GIT_COMMIT=$$(git rev-parse HEAD 2>/dev/null || true) \
+	    --build-arg VERSION=$$($(BIN)/python -c 'import hopline; print(hopline.__version__)') \
+	    --build-arg CONSTRAINTS_DIGEST=$$(sha256sum constraints.txt | cut -d ' ' -f 1) . >/dev/null; \
+	  $(DOCKER) image inspect --format '{{index .RepoTags 0}} {{.Size}}' $(IMAGE_PREFIX)/$$stage:$(IMAGE_TAG) \
+	    | awk '{printf "%-40s %5.0f MB\n", $$1, $$2 / 1e6}'; \
+	done
 
-# What the images install, downloaded here, so that building them reaches no package index.
-wheelhouse: $(STAMP)
-	$(BIN)/python docker/wheelhouse.py
+# What the images install, downloaded here once, so that building them reaches no package index.
+wheelhouse: docker/wheelhouse/.filled
+
+docker/wheelhouse/.filled: pyproject.toml constraints.txt | $(STAMP)
+	rm -f docker/wheelhouse/*.whl
+	$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
+	  print(*p["project"]["dependencies"], *p["build-system"]["requires"], sep="\n")' > docker/wheelhouse/requirements.txt
+	$(PIP) download --quiet --dest docker/wheelhouse --only-binary=:all: --python-version $(IMAGE_PYTHON) \
+	  -c constraints.txt -r docker/wheelhouse/requirements.txt
+	$(PIP) wheel --quiet --no-deps --wheel-dir docker/wheelhouse -c constraints.txt kfp pykeen
+	@touch $@
 
 test-containers: $(STAMP)
 	HOPLINE_DOCKER='$(DOCKER)' HOPLINE_IMAGE_PREFIX='$(IMAGE_PREFIX)' HOPLINE_IMAGE_TAG='$(IMAGE_TAG)' \
 	  $(TEST_ENV) $(BIN)/python -m pytest -m containers $(PYTEST_ARGS)
 
 golden: $(STAMP)
-	$(BIN)/python -m pipelines.compile --golden
+	$(BIN)/hopline compile -o tests/pipelines/golden/retraining.yaml --image-prefix registry.example/hopline --image-tag golden
 
 # A new environment, without the constraints, is asked what it got. torch keeps its pin: its wheel decides what hardware runs.
 constraints:
@@ -95,7 +114,8 @@ bench: $(STAMP)
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache local_outputs docker/wheelhouse/*.whl
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache local_outputs
+	rm -f docker/wheelhouse/*.whl docker/wheelhouse/.filled docker/wheelhouse/requirements.txt
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean

@@ -1,0 +1,1 @@
+"""The Kubeflow face of the stages: one folder for each container image."""

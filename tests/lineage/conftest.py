@@ -31,18 +31,16 @@ from hopline.lineage import (
 from hopline.lineage.record import RunManifest
 from hopline.lineage.schema import (
     Attempt,
+    ChampionReference,
+    CheckpointReference,
     DatasetPart,
+    EvaluationPart,
     GeneratorRecord,
+    ParentsPart,
+    SelectionRule,
     ShardRecord,
     SplitRecord,
     TrainingPart,
-)
-from hopline.lineage.schema_results import (
-    ChampionReference,
-    CheckpointReference,
-    EvaluationPart,
-    ParentsPart,
-    SelectionRule,
 )
 
 DATASET = "d" * 64
@@ -168,7 +166,7 @@ def build() -> Callable[..., Manifest]:
                     "metrics": metrics_table(metrics, intervals={"link.mrr": (mrr - 0.02, mrr + 0.02)}),
                     "evaluator_digest": "7" * 64,
                     "candidates": tuple(table),
-                    "rule": SelectionRule(id="highest-score-earliest-step", text=choice.rule, weights=dict(weights)),
+                    "rule": SelectionRule(text=choice.rule, weights=dict(weights)),
                     "chosen": CheckpointReference.known(
                         {"step": choice.step, "sha256": choice.sha256}, otherwise="it is in the table"
                     ),

@@ -13,11 +13,9 @@ from pydantic import ValidationError
 from hopline.errors import DataError
 from hopline.lineage import ForeignManifestError, Manifest, RunManifest, metrics_table
 from hopline.lineage.schema import (
+    Metric,
     OverrideRecord,
     Subjects,
-)
-from hopline.lineage.schema_results import (
-    Metric,
 )
 from hopline.lineage.values import MAX_INTEGER, portable, restored
 

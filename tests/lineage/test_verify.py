@@ -296,6 +296,7 @@ def favour_another_in_full(document):
         (lambda d: d["dataset"].update(dataset_hash="0" * 64), {"chosen checkpoint"}),
         (lambda d: d["dataset"].update(vocabulary_digest="0" * 64), {"vocabulary.json"}),
         (lambda d: d["training"]["run_manifest"].update(step=1), {"chosen checkpoint"}),
+        (lambda d: d["training"].update(steps=150), {"chosen checkpoint"}),
         (lambda d: d["subjects"].update(tensors_digest="0" * 64), {"tensors digest", "chosen checkpoint"}),
     ],
 )

@@ -16,10 +16,10 @@ from hopline.errors import HoplineError
 from hopline.lineage.facts import section_hashes
 from hopline.lineage.gate import Measured, decide
 from hopline.lineage.manifest import Manifest, explain
-from hopline.lineage.schema_results import (
+from hopline.lineage.schema import (
     Candidate as Row,
 )
-from hopline.lineage.schema_results import (
+from hopline.lineage.schema import (
     EvaluationPart,
 )
 from hopline.lineage.values import portable, restored
@@ -123,11 +123,14 @@ def candidate_choice(evaluation: EvaluationPart) -> Claim:
 
 
 def chosen_weights(manifest: Manifest) -> Claim:
-    """The published weights are those of the chosen candidate, and the training record is about that step."""
+    """The published weights are those of the chosen candidate, and the training record is about its run."""
     name, chosen = "chosen checkpoint", manifest.evaluation.chosen
     record = manifest.training.run_manifest
-    if record.step is not None and record.step != chosen.step:
-        return Claim(name, "FAIL", f"step {chosen.step} was chosen, and the training record is of step {record.step}")
+    steps = manifest.training.steps
+    if chosen.step is None or chosen.step > steps:
+        return Claim(name, "FAIL", f"step {chosen.step} was chosen, and training took {steps} steps")
+    if record.step is not None and record.step not in (chosen.step, steps):
+        return Claim(name, "FAIL", f"the training record is of step {record.step}, neither the chosen nor the last")
     if record.dataset_hash is not None and record.dataset_hash != manifest.dataset.dataset_hash:
         found, said = record.dataset_hash[:12], manifest.dataset.dataset_hash[:12]
         return Claim(name, "FAIL", f"it was trained on dataset {found}, and the manifest is about dataset {said}")

@@ -23,8 +23,7 @@ from hopline.lineage.values import portable
 from hopline.storage import canonical_json, sha256_bytes
 
 if TYPE_CHECKING:
-    from hopline.datasets.dataset import Dataset
-    from hopline.datasets.index import DatasetIndex
+    from hopline.datasets import Dataset, DatasetIndex
 
 __all__ = ["dataset_claims", "dataset_part", "split_digest", "vocabulary_digest"]
 
@@ -105,7 +104,7 @@ def dataset_claims(manifest: Manifest, folder: Path | None, deep: bool) -> Itera
         why = f"{said.dataset_hash[:12]} of {units} examples; give the dataset's folder to check it"
         yield Claim("dataset", "NOT CHECKED", why)
         return
-    from hopline.datasets.index import DatasetIndex
+    from hopline.datasets import DatasetIndex
 
     try:
         index = DatasetIndex.load(folder)  # computes the hash again from the block digests
@@ -145,7 +144,7 @@ def _record(said: DatasetPart, found: DatasetPart) -> Claim:
 
 def _shards(folder: Path, index: DatasetIndex) -> Claim:
     """Check every shard's bytes, and digest every block of every split again."""
-    from hopline.datasets.dataset import Dataset
+    from hopline.datasets import Dataset
 
     try:
         dataset = Dataset.open(folder, expected_hash=index.dataset_hash)
@@ -155,6 +154,8 @@ def _shards(folder: Path, index: DatasetIndex) -> Claim:
                     return Claim("dataset shards", "FAIL", f"split {name!r}, block {number}: {found}, expected {said}")
     except (DataError, IntegrityError, NotFoundError) as error:
         return Claim("dataset shards", "FAIL", str(error))
+    except (IndexError, ValueError) as error:  # a shard whose offsets lead nowhere, or more or fewer blocks than said
+        return Claim("dataset shards", "FAIL", f"the content is not that of the index: {' '.join(str(error).split())}")
     blocks = sum(len(info.blocks) for info in index.splits.values())
     return Claim("dataset shards", "OK", f"every byte, and {blocks} blocks of content computed again")
 

@@ -18,16 +18,14 @@ from hopline.lineage.gate import GateDecision
 from hopline.lineage.manifest import explain
 from hopline.lineage.record import RunManifest
 from hopline.lineage.schema import (
+    Candidate,
     CodePart,
     ConfigPart,
     EnvironmentPart,
-    OverrideRecord,
-    PipelinePart,
-)
-from hopline.lineage.schema_results import (
-    Candidate,
     GateRecord,
     Metric,
+    OverrideRecord,
+    PipelinePart,
 )
 from hopline.lineage.values import portable
 from hopline.storage import sha256_bytes

@@ -13,13 +13,11 @@ from hopline.lineage.schema import (
     ConfigPart,
     DatasetPart,
     EnvironmentPart,
+    EvaluationPart,
+    ParentsPart,
     PipelinePart,
     Subjects,
     TrainingPart,
-)
-from hopline.lineage.schema_results import (
-    EvaluationPart,
-    ParentsPart,
 )
 from hopline.lineage.values import Part, Text
 from hopline.storage import canonical_json, parse_json, sha256_bytes

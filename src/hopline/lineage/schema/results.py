@@ -1,15 +1,16 @@
-"""The parts of a manifest about results: the evaluation with the choice of a checkpoint (8), and the parents (9)."""
+"""The parts about results: the evaluation with the choice of a checkpoint, 8, and the parents, 9."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from hopline.lineage.values import Count, Part, Sha256, Text
 
 __all__ = [
+    "SELECTION_RULE",
     "Calibration",
     "Candidate",
     "ChampionReference",
@@ -21,6 +22,10 @@ __all__ = [
     "SelectionRule",
     "SliceRow",
 ]
+
+
+SELECTION_RULE: Final = "highest-score-earliest-step"
+"""The one rule by which a candidate is chosen; see ``SelectionRule``."""
 
 
 class Metric(Part):
@@ -57,7 +62,7 @@ class Candidate(Part):
 class SelectionRule(Part):
     """How one of the candidates was chosen."""
 
-    id: Literal["highest-score-earliest-step"] = "highest-score-earliest-step"
+    id: Literal["highest-score-earliest-step"] = SELECTION_RULE
     """The highest selection score on valid wins; of equal ones the earliest step; one without a score never does."""
     text: Text
     """The rule in words."""

@@ -1,4 +1,4 @@
-"""The parts of a manifest about files, data, code, config and training (2 to 7, and 10). Every key is documented."""
+"""The parts about files, data, code, config, training and the pipeline: 2 to 7, and 10."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class TrainingPart(Part):
     non_finite_updates: Count | None = None
     step_log_digest: Sha256 | None = None
     run_manifest: RunManifest
-    """The training stage's own record, as it wrote it beside the chosen checkpoint."""
+    """The trainer's own record, with its keys."""
 
 
 class PipelinePart(Part):

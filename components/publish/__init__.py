@@ -1,0 +1,5 @@
+"""The publish step."""
+
+from components.publish.component import publish
+
+__all__ = ["publish"]

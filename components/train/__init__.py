@@ -1,0 +1,5 @@
+"""The train step."""
+
+from components.train.component import train
+
+__all__ = ["train"]

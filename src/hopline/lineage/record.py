@@ -57,13 +57,13 @@ class RunManifest(Part):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], *, reasons: Mapping[str, str] | None = None) -> Self:
-        """Take over a run manifest; a value that is missing, None or ``"unknown"`` becomes null with a reason.
+        """Take over a run manifest; a value that is missing, None, empty or ``"unknown"`` becomes null with a reason.
 
         Raises:
             DataError: a value has the wrong type, or a number is not finite.
         """
         given = {key: value for key, value in record.items() if key != "reasons"}
-        known = {key: None if value == "unknown" else value for key, value in given.items()}
+        known = {key: None if value in ("unknown", "") else value for key, value in given.items()}
         own = record.get("reasons")
         why = {**_REASONS, **(own if isinstance(own, Mapping) else {}), **(reasons or {})}
         try:

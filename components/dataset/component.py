@@ -31,9 +31,10 @@ def dataset(
     """
     from pathlib import Path
 
-    from hopline.stages import run_step
+    from hopline.stages import GenerateResult, run_step
 
     made = run_step("generate", config_json=config_json, root=root)
+    assert isinstance(made, GenerateResult)
     Path(data.path).write_text(made.model_dump_json(), encoding="utf-8")
     data.metadata.update(uri=made.dataset_uri, hash=made.dataset_hash, examples=made.examples, reused=made.reused)
     return made.dataset_uri, made.dataset_hash, made.model_dump_json()

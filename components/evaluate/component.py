@@ -43,7 +43,7 @@ def evaluate(
     import math
     from pathlib import Path
 
-    from hopline.stages import run_step
+    from hopline.stages import EvaluateResult, run_step
     from hopline.storage import open_object
 
     chosen = run_step(
@@ -55,6 +55,7 @@ def evaluate(
         run_uri=run_uri,
         run_hash=run_hash,
     )
+    assert isinstance(chosen, EvaluateResult)
     Path(checkpoint.path).write_text(chosen.model_dump_json(), encoding="utf-8")
     checkpoint.metadata.update(
         uri=chosen.checkpoint_uri,

@@ -44,7 +44,7 @@ def publish(
     import os
     from pathlib import Path
 
-    from hopline.stages import run_step
+    from hopline.stages import PublishResult, run_step
 
     # A run on one machine sets it to nothing: its id is a random number, and the manifest would differ from run to run.
     os.environ.setdefault("KFP_RUN_ID", run_id)
@@ -60,6 +60,7 @@ def publish(
         checkpoint_sha256=checkpoint_sha256,
         report_uri=report_uri,
     )
+    assert isinstance(published, PublishResult)
     Path(model.path).write_text(published.model_dump_json(), encoding="utf-8")
     model.metadata.update(
         uri=published.manifest_uri,

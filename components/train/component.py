@@ -31,9 +31,10 @@ def train(
     """
     from pathlib import Path
 
-    from hopline.stages import run_step
+    from hopline.stages import TrainResult, run_step
 
     done = run_step("train", config_json=config_json, root=root, dataset_uri=dataset_uri, dataset_hash=dataset_hash)
+    assert isinstance(done, TrainResult)
     Path(run.path).write_text(done.model_dump_json(), encoding="utf-8")
     run.metadata.update(
         uri=done.run_uri,

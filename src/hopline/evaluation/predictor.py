@@ -107,7 +107,7 @@ class Predictor:
         self._calibration = calibration or Calibration()
         self._max_paths = max_paths
         self._device = device
-        self._rules = RuleBook(vocabulary.rules, vocabulary.num_relations)
+        self._rules = RuleBook.of(vocabulary)
 
     def answer(
         self,

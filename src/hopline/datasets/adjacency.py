@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hopline.graph import ExampleGraph, Path
@@ -64,10 +64,11 @@ class Adjacency:
             layers.append({node for here in layers[-1] for _, node in self.follow(here, relation)})
         return layers
 
-    def pruned_layers(self, start: int, chain: Sequence[int], ends: set[int]) -> list[set[int]]:
+    def pruned_layers(self, start: int, chain: Sequence[int], ends: set[int] | None) -> list[set[int]]:
         """As :meth:`layers`, with only the nodes from which the rest of the chain leads to one of ``ends``."""
         layers = self.layers(start, chain)
-        layers[-1] &= ends
+        if ends is not None:
+            layers[-1] &= ends
         for hop in range(len(chain) - 1, -1, -1):
             after = layers[hop + 1]
             layers[hop] = {
@@ -75,22 +76,25 @@ class Adjacency:
             }
         return layers
 
-    def walks(self, start: int, chain: Sequence[int], ends: set[int] | None = None) -> Iterator[Walk]:
-        """Every walk along a chain from a node (to one of ``ends``), in the order of steps."""
-        if ends is None:
-            ends = set(range(self.num_nodes))
-        layers = self.pruned_layers(start, chain, ends)
+    def walks(
+        self, start: int, chain: Sequence[int], ends: set[int] | None = None, *, limit: int | None = None
+    ) -> list[Walk]:
+        """The walks along a chain from a node (to one of ``ends``), the first ``limit`` in the order of steps."""
         relations = tuple(chain)
-
-        def extend(node: int, steps: Path) -> Iterator[Walk]:
-            hop = len(steps)
-            if hop == len(relations):
-                yield Walk(steps, relations, start, node)
-                return
+        if len(relations) > 1 or ends is not None:
+            layers = self.pruned_layers(start, relations, ends)
+        else:
+            layers = [{start}, *({node for _, node in self.follow(start, relation)} for relation in relations)]
+        if start not in layers[0]:
+            return []
+        partial: list[tuple[Path, int]] = [((), start)]
+        for hop, relation in enumerate(relations):
+            # Every partial walk can be completed, so the first walks come from the first partial walks.
             after = layers[hop + 1]
-            for step, other in self.follow(node, relations[hop]):
-                if other in after:
-                    yield from extend(other, (*steps, step))
-
-        if start in layers[0]:
-            yield from extend(start, ())
+            partial = [
+                ((*steps, step), other)
+                for steps, node in partial
+                for step, other in self.follow(node, relation)
+                if other in after
+            ][:limit]
+        return [Walk(steps, relations, start, node) for steps, node in partial[:limit]]

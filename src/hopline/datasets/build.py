@@ -88,8 +88,8 @@ def build_dataset(
         versions = _replace(versions, repeated, work)
     else:
         raise DataError(
-            f"{config.source}: after {_ROUNDS} rounds a query is still in two splits; the source or the graphs are too small "
-            "for this many examples"
+            f"{config.source}: after {_ROUNDS} rounds a query is still in two splits; the source or the graphs are too "
+            "small for this many examples"
         )
     index = _index(plan, source, results, versions)
     temporary = work / INDEX_FILE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class Assembler:
     patterns: Patterns
     max_paths: int
     max_answers: int
+    _recent: list[tuple[ExampleGraph, Adjacency]] = field(default_factory=list, init=False, repr=False)
 
     def solve(self, graph: ExampleGraph, query: Query, kind: QueryKind) -> Verdict:
         """What follows from the graph."""
@@ -65,10 +66,9 @@ class Assembler:
 
     def missing(self, twin: ReasoningExample, draws: Draws) -> ReasoningExample | None:
         """The example whose evidence is cut out of a supported one, which becomes its twin. None if that takes too much."""
-        cut = self._cut(twin, draws)
-        if cut is None:
+        graph = self._cut(twin, draws)
+        if graph is None:
             return None
-        graph = _without(twin.graph, cut)
         adjacency = self._adjacency(graph)
         example = self._example(twin.example_id, graph, adjacency, twin.query, twin.kind, Verdict(Status.MISSING))
         return replace(example, pair=twin)
@@ -140,19 +140,20 @@ class Assembler:
             return self.rules.leads_to(query.chains[0][0], walk.relations)
         return (walk.start, walk.relations) in zip(query.anchors, query.chains, strict=False)
 
-    def _cut(self, twin: ReasoningExample, draws: Draws) -> set[int] | None:
-        """A set of edges without which nothing is derived, and of which none could stay."""
+    def _cut(self, twin: ReasoningExample, draws: Draws) -> ExampleGraph | None:
+        """The graph without a set of edges, so that nothing is derived, and of which none could stay."""
         by_walks = twin.kind in (QueryKind.LINK, QueryKind.RELATION)
         cut = self._hitting_cut(twin) if by_walks else self._layer_cut(twin, draws)
         if cut is None or len(cut) > _MAX_CUT:
             return None
         for edge in sorted(cut) if len(cut) > 1 else ():
-            if self._is_missing(twin, cut - {edge}):
+            if self._is_missing(twin, _without(twin.graph, cut - {edge})):
                 cut = cut - {edge}
-        return cut if self._is_missing(twin, cut) else None
+        graph = _without(twin.graph, cut)
+        return graph if self._is_missing(twin, graph) else None
 
-    def _is_missing(self, twin: ReasoningExample, cut: set[int]) -> bool:
-        return self.solve(_without(twin.graph, cut), twin.query, twin.kind).status is Status.MISSING
+    def _is_missing(self, twin: ReasoningExample, graph: ExampleGraph) -> bool:
+        return self.solve(graph, twin.query, twin.kind).status is Status.MISSING
 
     def _layer_cut(self, twin: ReasoningExample, draws: Draws) -> set[int]:
         """The hop of a chain that the fewest edges cross on the way to the answers."""
@@ -224,7 +225,14 @@ class Assembler:
         return [(edge, (head, relation, node)) for node in open_nodes[:8]]
 
     def _adjacency(self, graph: ExampleGraph) -> Adjacency:
-        return Adjacency(graph, self.rules.num_relations)
+        """The neighbour lists of a graph; those of the last few graphs are kept."""
+        for known, adjacency in self._recent:
+            if known is graph:
+                return adjacency
+        adjacency = Adjacency(graph, self.rules.num_relations)
+        self._recent.append((graph, adjacency))
+        del self._recent[:-3]
+        return adjacency
 
 
 def _without(graph: ExampleGraph, edges: set[int]) -> ExampleGraph:

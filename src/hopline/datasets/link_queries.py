@@ -153,7 +153,7 @@ class LinkQueries:
 
 
 def _seen_by(split: str) -> tuple[str, ...]:
-    """The splits whose triples filtered ranking knows: its own and the earlier ones; valid and calibration know each other."""
+    """The splits whose triples filtered ranking knows: its own and earlier ones; valid and calibration know each other."""
     if split == "train":
         return ("train",)
     return SPLITS if split == "test" else ("train", "valid", "calibration")

@@ -27,6 +27,10 @@ _WORK = 20_000
 """Most extensions tried while walks between two anchors are listed."""
 
 
+_WALKS_OF_A_RULE = 128
+"""Most walks along one rule that are looked at."""
+
+
 def candidate_paths(
     graph: ExampleGraph, query: Query, *, rules: RuleBook | Iterable[Rule], num_relations: int, max_paths: int
 ) -> list[Path]:
@@ -63,10 +67,10 @@ def candidate_walks(adjacency: Adjacency, query: Query, rules: RuleBook, max_pat
     return found
 
 
-def walks_between(adjacency: Adjacency, start: int, end: int) -> Iterator[Walk]:
+def walks_between(adjacency: Adjacency, start: int, end: int, longest: int = MAX_RELATION_HOPS) -> Iterator[Walk]:
     """Walks from one node to another that visit no node twice: shortest first, then in the order of steps.
 
-    Walks up to two hops longer than the shortest are listed, none longer than ``MAX_RELATION_HOPS``. In a large dense graph
+    Walks up to two hops longer than the shortest are listed, none longer than ``longest``. In a large dense graph
     the list ends after a fixed amount of work.
     """
     distance = _distances(adjacency, end)
@@ -74,7 +78,7 @@ def walks_between(adjacency: Adjacency, start: int, end: int) -> Iterator[Walk]:
     if start == end or shortest < 0:
         return
     work = 0
-    for length in range(shortest, min(shortest + _DETOUR, MAX_RELATION_HOPS) + 1):
+    for length in range(shortest, min(shortest + _DETOUR, longest) + 1):
         stack: list[tuple[int, Path, tuple[int, ...], tuple[int, ...]]] = [(start, (), (), (start,))]
         while stack:
             node, steps, relations, visited = stack.pop()
@@ -110,7 +114,7 @@ def _chain_walks(
     adjacency: Adjacency, start: int, chain: Sequence[int], places: int, preferred: int | None
 ) -> list[Walk]:
     """Walks along a chain, three quarters of the places at most if others exist, then walks that leave it once."""
-    exact = list(islice(adjacency.walks(start, chain), 4 * places))
+    exact = adjacency.walks(start, chain, limit=4 * places)
     if preferred is not None:
         exact.sort(key=lambda walk: walk.end != preferred)
     leaving = _leaving_walks(adjacency, start, chain, places)
@@ -141,7 +145,7 @@ def _leaving_walks(adjacency: Adjacency, start: int, chain: Sequence[int], place
 
 
 def _leaving_at(adjacency: Adjacency, start: int, chain: Sequence[int], hop: int, places: int) -> Iterator[Walk]:
-    prefixes = list(islice(adjacency.walks(start, chain[:hop]), places))
+    prefixes = adjacency.walks(start, chain[:hop], limit=places)
     rest = chain[hop + 1 :]
     for parallel in (True, False):
         for prefix in prefixes:
@@ -152,26 +156,42 @@ def _leaving_at(adjacency: Adjacency, start: int, chain: Sequence[int], hop: int
                 if prefix.steps and step == prefix.steps[-1] ^ 1:
                     continue  # straight back over the edge that it came by
                 steps, relations = (*prefix.steps, step), (*prefix.relations, relation)
-                tail = next(adjacency.walks(other, rest), None)
-                if tail is not None:
+                for tail in adjacency.walks(other, rest, limit=1) if rest else ():
                     yield Walk(steps + tail.steps, relations + tail.relations, start, tail.end)
+                    break
                 else:
                     yield Walk(steps, relations, start, other)
 
 
 def _one_hop_walks(adjacency: Adjacency, start: int, relation: int, rules: RuleBook, places: int) -> list[Walk]:
-    exact = list(islice(adjacency.walks(start, (relation,)), max(1, places // 4)))
+    """Walks along the relation, along its rules, and others.
+
+    Rules vote for the nodes that they lead to, each with its confidence. Nodes take turns, the best first, so that one
+    that can be reached in many ways does not crowd out the others.
+    """
+    exact = adjacency.walks(start, (relation,), limit=max(1, places // 4))
+    votes: dict[int, float] = {}
+    by_end: dict[int, list[Walk]] = {}
+    for chain, confidence in rules.chains_for(relation):
+        if chain == (relation,):
+            continue
+        voted: set[int] = set()
+        for walk in adjacency.walks(start, chain, limit=_WALKS_OF_A_RULE):
+            if walk.end == start:
+                continue
+            by_end.setdefault(walk.end, []).append(walk)
+            if walk.end not in voted:
+                voted.add(walk.end)
+                votes[walk.end] = votes.get(walk.end, 0.0) + confidence
+    order = sorted(by_end, key=lambda end: (-votes[end], end))
     found = dict.fromkeys(exact)
-    chains = [chain for chain, _ in rules.chains_for(relation) if chain != (relation,)]
-    limit = places - places // 4
-    # A first round gives every rule a place, so that one with many walks does not crowd out the others.
-    for share in (max(1, places // 8), places):
-        for chain in chains:
+    limit = places - places // 8
+    for turn in range(max(map(len, by_end.values()), default=0)):
+        for end in order:
             if len(found) >= limit:
                 break
-            for walk in islice(adjacency.walks(start, chain), share):
-                if len(found) < limit and walk.end != start:
-                    found[walk] = None
+            if turn < len(by_end[end]):
+                found[by_end[end][turn]] = None
     for signed, step, other in adjacency.out[start]:
         if len(found) >= places:
             break

@@ -27,6 +27,9 @@ class RuleBook:
         num_relations: R.
         composes: rules hold without exception, so that conclusions may be premises: a chain of any length is then
             reduced by the rules of one and two hops.
+
+    Attributes:
+        longest: hops of the longest chain of a rule.
     """
 
     def __init__(self, rules: Iterable[Rule], num_relations: int, *, composes: bool = False) -> None:
@@ -49,6 +52,7 @@ class RuleBook:
         for relation, table in chains.items():
             for chain, confidence in table.items():
                 self._heads[chain][relation] = confidence
+        self.longest = max(map(len, self._heads), default=0)
         self._reduced: dict[Chain, frozenset[int]] = {}
 
     @classmethod

@@ -5,12 +5,12 @@ Examples are made so that the solver agrees with their labels, and checked with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from hopline.datasets.adjacency import Adjacency, Walk
-from hopline.datasets.paths import walks_between
+from hopline.datasets.paths import MAX_RELATION_HOPS, walks_between
 from hopline.datasets.patterns import Patterns
 from hopline.datasets.rulebook import RuleBook
 from hopline.graph import AnswerMode, Query, QueryKind, Status
@@ -71,7 +71,7 @@ def derivations(
     """Every walk that proves an answer of a supported verdict; for relation queries among the first walks."""
     ends = set(verdict.answers)
     if kind is QueryKind.RELATION:
-        for walk in islice(walks_between(adjacency, *query.anchors), _MAX_WALKS):
+        for walk in _walks(adjacency, query, rules):
             if verdict.relation in rules.conclusions(walk.relations):
                 yield walk
     elif kind is QueryKind.LINK:
@@ -86,7 +86,7 @@ def relation_conclusions(adjacency: Adjacency, query: Query, rules: RuleBook) ->
     """The relations in ``[0, R)`` that walks between the anchors lead to, with confidence, and the edges of those walks."""
     found: dict[int, float] = {}
     way: set[int] = set()
-    for walk in islice(walks_between(adjacency, *query.anchors), _MAX_WALKS):
+    for walk in _walks(adjacency, query, rules):
         concluded = False
         for relation, confidence in rules.conclusions(walk.relations).items():
             if relation < rules.num_relations:
@@ -95,6 +95,13 @@ def relation_conclusions(adjacency: Adjacency, query: Query, rules: RuleBook) ->
         if concluded:
             way.update(step >> 1 for step in walk.steps)
     return found, way
+
+
+def _walks(adjacency: Adjacency, query: Query, rules: RuleBook) -> Iterator[Walk]:
+    """The walks between two anchors from which rules can conclude something."""
+    start, end = query.anchors
+    longest = MAX_RELATION_HOPS if rules.composes else rules.longest
+    return islice(walks_between(adjacency, start, end, longest), _MAX_WALKS)
 
 
 def _solve_relation(adjacency: Adjacency, query: Query, rules: RuleBook, patterns: Patterns) -> Verdict:

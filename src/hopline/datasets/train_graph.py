@@ -25,6 +25,7 @@ class TrainGraph:
         facts: the triples in order.
         neighbours: for each entity, the entities that it shares a triple with.
         incident: for each entity, ``(signed relation, other)`` of every triple it is in.
+        facts_from: for each entity, the triples that it is the head of, by tail.
     """
 
     def __init__(self, triples: NDArray[np.int64], num_entities: int, num_relations: int) -> None:
@@ -46,6 +47,9 @@ class TrainGraph:
         self._by_relation = by_relation
         self._between = between
         self._width = width
+        self.facts_from: list[dict[int, list[Fact]]] = [{} for _ in range(num_entities)]
+        for fact in self.facts:
+            self.facts_from[fact[0]].setdefault(fact[2], []).append(fact)
         self.neighbours = [frozenset(other for _, other in incident) for incident in self.incident]
 
     def follow(self, entity: int, relation: int) -> Sequence[int]:
@@ -140,17 +144,29 @@ class Neighbourhood:
         """The facts it must hold and a sample of the others among its entities, those at ``centre`` first."""
         near: list[Fact] = []
         far: list[Fact] = []
-        relations = self._graph.num_relations
         for start in self.entities:
-            for end in sorted(self._members & self._graph.neighbours[start]):
-                for relation in self._graph.between(start, end):
-                    fact = (start, relation, end)
-                    if relation < relations and fact not in self._facts and fact not in self._without:
-                        (near if centre in (start, end) else far).append(fact)
+            facts = self._graph.facts_from[start]
+            ends = self._members & facts.keys()
+            if centre in ends:
+                near += facts[centre]
+                ends.discard(centre)
+            pool = near if start == centre else far
+            for end in sorted(ends):
+                pool += facts[end]
         size = len(self)
         room = max(EDGES_PER_NODE * size - len(self._facts), size // 2)
-        at_centre = min(len(near), size, room)
-        draws.shuffle(near, at_centre)
-        room -= at_centre
-        draws.shuffle(far, room)
-        return [*self._facts, *near[:at_centre], *far[:room]]
+        first = self._draw(near, min(size, room), draws)
+        return [*self._facts, *first, *self._draw(far, room - len(first), draws)]
+
+    def _draw(self, pool: list[Fact], count: int, draws: Draws) -> list[Fact]:
+        """Draw facts from a pool that it neither holds already nor must not hold."""
+        found: list[Fact] = []
+        left = len(pool)
+        while left and len(found) < count:
+            place = draws.below(left)
+            left -= 1
+            fact = pool[place]
+            pool[place] = pool[left]
+            if fact not in self._facts and fact not in self._without:
+                found.append(fact)
+        return found

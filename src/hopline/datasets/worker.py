@@ -6,6 +6,7 @@ started it by more than one shard.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ def main(arguments: list[str]) -> int:
     """Work until the input ends."""
     work, out = map(Path, arguments)
     plan = Plan.load(work)
+    # Nothing of the plan is ever garbage, and the examples of a shard are dropped as a whole.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
     for line in sys.stdin:
         task = ShardTask.model_validate_json(line)
         try:

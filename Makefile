@@ -111,7 +111,7 @@ constraints:
 	mv constraints.txt.new constraints.txt
 
 bench: $(STAMP)
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache local_outputs

@@ -3,7 +3,7 @@
 from hopline.datasets.build import GENERATOR_NAME, GENERATOR_VERSION, build_dataset
 from hopline.datasets.convert import columns_from_examples, concat_columns, examples_from_columns, take_rows
 from hopline.datasets.dataset import Dataset, Split
-from hopline.datasets.index import DatasetIndex, ShardInfo, SourceFile, SourceFiles, SplitIndex
+from hopline.datasets.index import INDEX_FILE, DatasetIndex, ShardInfo, SourceFile, SourceFiles, SplitIndex
 from hopline.datasets.jsonl import ImportedExample, read_examples, write_examples
 from hopline.datasets.paths import candidate_paths
 from hopline.datasets.patterns import Patterns
@@ -18,6 +18,7 @@ from hopline.datasets.vocabulary import Rule, Vocabulary
 __all__ = [
     "GENERATOR_NAME",
     "GENERATOR_VERSION",
+    "INDEX_FILE",
     "SPLITS",
     "BatchSampler",
     "Dataset",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -94,12 +95,21 @@ def build_dataset(
     index = _index(plan, source, results, versions)
     temporary = work / INDEX_FILE
     temporary.write_bytes(index.to_bytes())
+    _remove_other_shards(out, index)
     temporary.replace(out / INDEX_FILE)
     shutil.rmtree(work)
     seconds = time.monotonic() - started
     note = f"{plan.total} examples in {seconds:.1f} s"
     sink.emit(Event("generate", "note", note, values={"examples_per_second": round(plan.total / seconds, 1)}))
     return DatasetIndex.load(out / INDEX_FILE)
+
+
+def _remove_other_shards(out: Path, index: DatasetIndex) -> None:
+    """Remove the shards that a build with another shard size left in the folder."""
+    named = {shard.file for split in index.splits.values() for shard in split.shards}
+    for path in out.glob("*.arrow"):
+        if path.name not in named and re.fullmatch(rf"({'|'.join(SPLITS)})-\d{{5,}}\.arrow", path.name):
+            path.unlink()
 
 
 def _work_area(out: Path, digest: str) -> Path:

@@ -110,7 +110,7 @@ class ExampleParser:
         answered = bool(answers) or "answers" not in record
         default = Status.SUPPORTED if answered else Status.MISSING
         status = self._choice(Status, record["status"], "status") if "status" in record else default
-        kind = frame.kind or _kind(query, graph)
+        kind = frame.kind or _kind(query)
         example = ReasoningExample(
             example_id=frame.example_id,
             graph=graph,
@@ -278,8 +278,8 @@ class ExampleParser:
         return DataError(f"{self._where}: {text}")
 
 
-def _kind(query: Query, graph: ExampleGraph) -> QueryKind:
-    """The kind of a query that does not say: one hop without a fact that answers it is a link to predict."""
+def _kind(query: Query) -> QueryKind:
+    """The kind of a query that does not say: an entity query of one hop asks for a link to predict."""
     if query.answer_mode is not AnswerMode.ENTITIES:
         return QueryKind(query.answer_mode.value)
     if len(query.chains[0]) > 1:

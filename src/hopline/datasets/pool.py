@@ -37,7 +37,7 @@ def run_tasks(
     """
     if workers <= 1:
         for task in tasks:
-            yield task, run_task(plan, task, out, made)
+            yield task, run_task(plan, task, out, work, made)
         return
     waiting: queue.SimpleQueue[ShardTask] = queue.SimpleQueue()
     for task in sorted(tasks, key=lambda task: task.first - task.made):

@@ -36,8 +36,8 @@ class Shard:
         return len(self.values["example_id"])
 
 
-def write_shard(columns: ExampleColumns, path: Path) -> ShardInfo:
-    """Write rows as one shard, in place at once or not at all."""
+def write_shard(columns: ExampleColumns, path: Path, scratch: Path) -> ShardInfo:
+    """Write rows as one shard, in place at once or not at all; ``scratch`` is a folder on the same disk."""
     arrays: list[Any] = []
     for name, spec in COLUMNS.items():
         array: Any = pa.array(np.ascontiguousarray(columns.values[name], dtype=spec.dtype))
@@ -52,7 +52,7 @@ def write_shard(columns: ExampleColumns, path: Path) -> ShardInfo:
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     data = memoryview(sink.getvalue())
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = scratch / f"{path.name}.{os.getpid()}"
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()

@@ -19,6 +19,9 @@ _ATTEMPTS: Final = 2_000
 _OWN_EDGES: Final = (3, 2)
 """Edges of the world for each node, as a fraction; noise edges come on top."""
 
+_DENSE_HOPS: Final = 3
+"""Longest derivation of a relation that is laid into a dense graph."""
+
 Fact = tuple[int, int, int]
 
 
@@ -84,12 +87,16 @@ class _Scene:
         self._has_value: set[tuple[int, int]] = set()
         self.closed: set[frozenset[int]] = set()
         """Pairs of nodes that get no other edge."""
+        self.hanging = False
+        """Other nodes hang on one node of the evidence each, so that they make no way beside it."""
+        self._home: list[int] = []
         self.hidden: tuple[int, int] | None = None
         """A node and a relation that it gets no other fact of, in either reading."""
 
     def node(self, state: int) -> int:
         """A new node."""
         self.states.append(state)
+        self._home.append(len(self._home))
         return len(self.states) - 1
 
     def join(self, start: int, signed: int, end: int) -> bool:
@@ -110,6 +117,8 @@ class _Scene:
         relation = self.world.relation_between(self.states[start], self.states[end])
         if relation < 0 or frozenset((start, end)) in self.closed:
             return
+        if self.hanging and self._home[start] != self._home[end]:
+            return
         back = self.world.inverse[relation]
         if self.hidden is not None and self.hidden in ((start, relation), (end, back)):
             return
@@ -126,7 +135,9 @@ class _Scene:
             state = (
                 self.states[draws.below(len(self.states))] if draws.word() & 1 else draws.below(self.world.num_states)
             )
-            self.join_any(earlier, self.node(state), draws)
+            node = self.node(state)
+            self._home[node] = self._home[earlier]
+            self.join_any(earlier, node, draws)
         wanted = self.size * _OWN_EDGES[0] // _OWN_EDGES[1]
         wanted += int(wanted * noise)
         for _ in range(max(0, wanted - len(self.facts))):
@@ -149,6 +160,8 @@ def _lay(scene: _Scene, wish: Wish, draws: Draws) -> tuple[tuple[int, ...], tupl
             scene.hidden = (anchor, relation)
             return (anchor,), ((relation,),)
         scene.closed.add(frozenset((anchor, ends[0])))
+        # In a dense graph a long derivation would hardly ever be among the shortest ways.
+        scene.hanging = wish.hops > _DENSE_HOPS
         return (anchor, ends[0]), ()
     chain = _random_chain(world, wish.hops, draws)
     ends = _branch(scene, anchor, chain, draws, widen=True)

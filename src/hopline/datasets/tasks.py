@@ -80,8 +80,8 @@ def shard_tasks(plan: Plan, versions: Mapping[str, Mapping[int, int]]) -> list[S
     return tasks
 
 
-def run_task(plan: Plan, task: ShardTask, out: Path, progress: Callable[[int], None]) -> ShardResult:
-    """Make one shard. ``progress`` hears how many of its units were made since it last did."""
+def run_task(plan: Plan, task: ShardTask, out: Path, work: Path, progress: Callable[[int], None]) -> ShardResult:
+    """Make one shard in ``out``, by way of ``work``; ``progress`` hears how many of its units were made since last time."""
     begun = range(-(-task.first // BLOCK_UNITS) * BLOCK_UNITS, task.last, BLOCK_UNITS)
     bounds = sorted({task.first, task.made, *begun})
     maker = _Maker(plan, task)
@@ -101,7 +101,7 @@ def run_task(plan: Plan, task: ShardTask, out: Path, progress: Callable[[int], N
     statuses = Counter(columns.values["status"].tolist())
     return ShardResult(
         task=task,
-        info=write_shard(columns, out / task.file),
+        info=write_shard(columns, out / task.file, work),
         blocks=blocks,
         kinds={KINDS[kind].value: kinds[kind] for kind in sorted(kinds)},
         statuses={STATUSES[status].value: statuses[status] for status in sorted(statuses)},

@@ -1,0 +1,42 @@
+"""Find what the earlier stages of a config have made, for a stage that is called alone."""
+
+from __future__ import annotations
+
+from hopline.config import ResolvedConfig
+from hopline.datasets import snapshot_source
+from hopline.errors import NotFoundError
+from hopline.stages.inputs import dataset_request, evaluate_request, train_request
+from hopline.stages.requests import Request, Result, read_record
+from hopline.stages.results import EvaluateResult, GenerateResult, TrainResult
+from hopline.stages.roots import open_root
+from hopline.stages.sources import local_source
+
+__all__ = ["find_evaluate", "find_generate", "find_train"]
+
+
+def find_generate(config: ResolvedConfig, *, root: str) -> GenerateResult:
+    """The dataset of a config. Raises NotFoundError, naming the command that makes it."""
+    section = config.config.dataset
+    request = dataset_request(section, snapshot_source(section, local_source(section.source)))
+    return _find(config, root, request, GenerateResult)
+
+
+def find_train(config: ResolvedConfig, *, root: str, dataset_hash: str) -> TrainResult:
+    """The finished run of a config. Raises NotFoundError, naming the command that makes it."""
+    return _find(config, root, train_request(config.config, dataset_hash), TrainResult)
+
+
+def find_evaluate(config: ResolvedConfig, *, root: str, run: TrainResult) -> EvaluateResult:
+    """The evaluation of a run. Raises NotFoundError, naming the command that makes it."""
+    return _find(config, root, evaluate_request(config.config, run), EvaluateResult)
+
+
+def _find(config: ResolvedConfig, root: str, request: Request, kind: type[Result]) -> Result:
+    found = read_record(open_root(root), request, kind)
+    if found is None:
+        overrides = "".join(f" --set {o.key}={o.value}" for o in config.overrides)
+        raise NotFoundError(
+            f"{root}: no {request.stage} output of {config.source} there; run "
+            f"`hopline {request.stage} -c {config.source}{overrides} --root {root}` first"
+        )
+    return found

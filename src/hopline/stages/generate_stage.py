@@ -1,0 +1,120 @@
+"""The dataset stage: from a source and a config section to an immutable dataset named by its content."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hopline.config import ResolvedConfig
+from hopline.datasets import SPLITS, Dataset, DatasetIndex, build_dataset, snapshot_source
+from hopline.datasets.index import INDEX_FILE
+from hopline.errors import IntegrityError
+from hopline.progress import Event, EventSink, NullSink
+from hopline.stages.folders import check_files, put_folder
+from hopline.stages.inputs import dataset_request
+from hopline.stages.requests import read_record, write_record
+from hopline.stages.results import GenerateResult
+from hopline.stages.roots import cache_folder, dataset_prefix, free_local, open_root
+from hopline.stages.sources import local_source
+from hopline.stages.work import exclusive, work_folder
+from hopline.storage import Store
+from hopline.storage.transfer import fetch_folder
+
+__all__ = ["generate", "open_dataset", "read_index"]
+
+
+def generate(config: ResolvedConfig, *, root: str, sink: EventSink | None = None) -> GenerateResult:
+    """Make the dataset that ``config.dataset`` describes, or find it.
+
+    Raises:
+        DataError: the source is missing or wrong.
+        IntegrityError: the dataset that was made before has been altered.
+        StoreError: the root refuses or cannot be reached.
+    """
+    sink = sink or NullSink()
+    store = open_root(root)
+    section = config.config.dataset
+    source = snapshot_source(section, local_source(section.source))
+    request = dataset_request(section, source)
+    with exclusive(store, request, sink):
+        sink.emit(Event("generate", "start", f"dataset from {section.source}"))
+        found = read_record(store, request, GenerateResult)
+        if found is not None and _verified(store, found.dataset_hash):
+            sink.emit(Event("generate", "done", f"reused dataset {found.dataset_hash[:12]}"))
+            return found
+        work = work_folder(store, request)
+        index = build_dataset(section, work, source=source, sink=sink)
+        _commit(store, work, index)
+        result = GenerateResult(
+            dataset_uri=store.uri(dataset_prefix(index.dataset_hash)),
+            dataset_hash=index.dataset_hash,
+            examples={name: index.splits[name].units for name in SPLITS},
+            reused=False,
+        )
+        write_record(store, request, result)
+        free_local(work)
+        sink.emit(Event("generate", "done", f"dataset {index.dataset_hash[:12]}"))
+        return result
+
+
+def open_dataset(root: str, dataset_hash: str) -> Dataset:
+    """Open a dataset of the root, every byte checked; from a remote root it is copied into the cache first.
+
+    Raises:
+        NotFoundError: there is none of that hash.
+        IntegrityError: a file is missing, truncated or altered.
+    """
+    store = open_root(root)
+    prefix = dataset_prefix(dataset_hash)
+    local = store.local_path(prefix)
+    if local is not None:
+        return Dataset.open(local, expected_hash=dataset_hash)
+    folder = cache_folder("datasets", dataset_hash)
+    index_path = folder / INDEX_FILE
+    if not index_path.is_file():
+        data = store.get_bytes(f"{prefix}/{INDEX_FILE}")
+        index = DatasetIndex.load(data)
+        shards = [shard for split in index.splits.values() for shard in split.shards]
+        fetch_folder(store, prefix, [(s.file, s.sha256, s.bytes) for s in shards], folder)
+        temporary = folder / f".{INDEX_FILE}.{os.getpid()}"
+        temporary.write_bytes(data)
+        temporary.rename(index_path)
+    return Dataset.open(folder, expected_hash=dataset_hash)
+
+
+def read_index(store: Store, dataset_hash: str) -> DatasetIndex:
+    """The index of a dataset of the root.
+
+    Raises:
+        NotFoundError: there is none of that hash.
+        IntegrityError: it was altered.
+    """
+    key = f"{dataset_prefix(dataset_hash)}/{INDEX_FILE}"
+    index = DatasetIndex.load(store.get_bytes(key), name=store.uri(key))
+    if index.dataset_hash != dataset_hash:
+        raise IntegrityError(
+            f"{store.uri(key)}: found dataset hash {index.dataset_hash}, expected {dataset_hash}; "
+            "the index was altered: remove the folder to make the dataset again"
+        )
+    return index
+
+
+def _verified(store: Store, dataset_hash: str) -> bool:
+    """Whether a recorded dataset is complete. A file that is gone means no; one that was altered is an error."""
+    prefix = dataset_prefix(dataset_hash)
+    if store.head(f"{prefix}/{INDEX_FILE}") is None:
+        return False
+    index = read_index(store, dataset_hash)
+    shards = [shard for split in index.splits.values() for shard in split.shards]
+    return check_files(store, prefix, [(shard.file, shard.sha256, shard.bytes) for shard in shards])
+
+
+def _commit(store: Store, work: Path, index: DatasetIndex) -> None:
+    """Bring a finished dataset into the store under its hash; a local one is moved, not copied."""
+    prefix = dataset_prefix(index.dataset_hash)
+    target = store.local_path(prefix)
+    if target is not None and not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work.rename(target)
+        return
+    put_folder(store, prefix, work)

@@ -1,0 +1,272 @@
+"""The publishing stage: files, manifest and immutable version, then the champion gate."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import hopline
+from hopline.config import ResolvedConfig
+from hopline.datasets import DatasetIndex
+from hopline.errors import DataError, IntegrityError, NotFoundError
+from hopline.lineage import (
+    GateDecision,
+    Manifest,
+    Measured,
+    candidate,
+    code_part,
+    config_part,
+    dataset_part,
+    decide,
+    describe_files,
+    environment_part,
+    gate_record,
+    measured_at_publishing,
+    metrics_table,
+    move_champion,
+    pipeline_part,
+    publish_version,
+    read_champion,
+    split_digest,
+    verify,
+    write_weight_shards,
+)
+from hopline.lineage.record import RunManifest
+from hopline.lineage.schema import (
+    SELECTION_RULE,
+    Attempt,
+    Calibration,
+    ChampionReference,
+    CheckpointReference,
+    EvaluationPart,
+    ParentsPart,
+    SelectionRule,
+    SliceRow,
+    TrainingPart,
+)
+from hopline.progress import Event, EventSink, NullSink
+from hopline.stages.checkpoints import fetch_candidate
+from hopline.stages.evaluate_stage import CARD_FILE, REPORT_FILE
+from hopline.stages.evaluation_record import METRICS_FILE, EvaluationRecord
+from hopline.stages.folders import read_file
+from hopline.stages.generate_stage import read_index
+from hopline.stages.identity import STAGE_PACKAGES, stage_code
+from hopline.stages.inputs import publish_request
+from hopline.stages.requests import read_record, write_record
+from hopline.stages.results import CandidateResult, PublishResult
+from hopline.stages.roots import key_of, open_root
+from hopline.stages.runs import AttemptRecord, RunRecord, read_run
+from hopline.stages.work import exclusive
+from hopline.storage import Store, canonical_json
+
+__all__ = ["publish"]
+
+_SPLIT_RULE: Final = "examples are drawn for each split by a counter; triples keep the split of their file"
+
+
+def publish(
+    config: ResolvedConfig,
+    *,
+    root: str,
+    dataset_uri: str,
+    dataset_hash: str,
+    run_uri: str,
+    run_hash: str,
+    checkpoint_uri: str,
+    checkpoint_sha256: str,
+    report_uri: str,
+    sink: EventSink | None = None,
+) -> PublishResult:
+    """Publish the chosen checkpoint as an immutable version, then let the gate decide about the champion pointer.
+
+    The version is made once; the decision is taken each time, against the champion of that moment.
+
+    Raises:
+        NotFoundError: an input is not in the root.
+        IntegrityError: an input or the version that was published before has been altered.
+        DataError: the inputs do not belong together.
+    """
+    sink = sink or NullSink()
+    store = open_root(root)
+    evaluation = key_of(store, report_uri).rsplit("/", 1)[0]
+    request = publish_request(config.config, run_hash, checkpoint_sha256, evaluation)
+    with exclusive(store, request, sink):
+        sink.emit(Event("publish", "start", f"checkpoint {checkpoint_sha256[:12]}"))
+        index = read_index(store, dataset_hash)
+        found = read_record(store, request, PublishResult)
+        if found is None or not _verified(found):
+            record = EvaluationRecord.parse(
+                read_file(store, evaluation, METRICS_FILE), source=store.uri(f"{evaluation}/{METRICS_FILE}")
+            )
+            _check_inputs(record, run_uri, run_hash, checkpoint_sha256)
+            found = _publish(config, store, index, evaluation, record, sink)
+            write_record(store, request, found)
+        result = _decide(config, store, index, found)
+        verdict = "is the champion" if result.champion else "is not the champion"
+        sink.emit(Event("publish", "done", f"version {result.manifest_hash[:12]} {verdict}"))
+        return result
+
+
+def _publish(
+    config: ResolvedConfig,
+    store: Store,
+    index: DatasetIndex,
+    evaluation: str,
+    record: EvaluationRecord,
+    sink: EventSink,
+) -> PublishResult:
+    name = config.config.name
+    run = read_run(store, record.run_hash)
+    chosen = CandidateResult(step=record.step, uri=record.checkpoint_uri, sha256=record.checkpoint_sha256, score=None)
+    loaded = fetch_candidate(store, chosen)
+    with tempfile.TemporaryDirectory(prefix="hopline-publish-") as temporary:
+        staged = Path(temporary)
+        write_weight_shards(loaded.model.state_dict(), staged, config.config.publish.shard_bytes)
+        (staged / "config.json").write_bytes(canonical_json(config.config.to_dict()))
+        (staged / "vocabulary.json").write_bytes(canonical_json(index.vocabulary.model_dump(mode="json")))
+        for file in (METRICS_FILE, REPORT_FILE, CARD_FILE):
+            (staged / file).write_bytes(read_file(store, evaluation, file))
+        challenger = Measured("", split_digest(index, record.split), record.metrics)
+        champion = read_champion(store, name)
+        before = None if champion is None else measured_at_publishing(store, name, champion.manifest_hash)
+        decision = decide(config.config.publish.gate, challenger, before)
+        manifest = Manifest.build(
+            name=name,
+            subjects=describe_files(staged),
+            dataset=dataset_part(index, split_rule=_SPLIT_RULE),
+            code=code_part({stage: stage_code(stage) for stage in STAGE_PACKAGES}, work_tree=_work_tree()),
+            config=config_part(config),
+            environment=environment_part(run.run_manifest),
+            training=_training_part(run),
+            evaluation=_evaluation_part(record, index),
+            parents=_parents(config, decision, before),
+            pipeline=pipeline_part(),
+        )
+        version = publish_version(store, name, staged, manifest, sink=sink)
+    return PublishResult(
+        manifest_uri=version.manifest_uri,
+        manifest_hash=version.manifest_hash,
+        champion=False,
+        reasons=decision.reasons,
+        reused=False,
+    )
+
+
+def _decide(config: ResolvedConfig, store: Store, index: DatasetIndex, version: PublishResult) -> PublishResult:
+    name = config.config.name
+    challenger = measured_at_publishing(store, name, version.manifest_hash)
+    move = move_champion(store, name, challenger, config.config.publish.gate)
+    return version.model_copy(update={"champion": move.champion, "reasons": move.decision.reasons})
+
+
+def _verified(found: PublishResult) -> bool:
+    """Whether a recorded version still holds every claim. One that is gone is made again; an altered one is an error."""
+    try:
+        report = verify(found.manifest_uri)
+    except NotFoundError:
+        return False
+    failed = [claim for claim in report.claims if claim.status == "FAIL"]
+    if failed:
+        raise IntegrityError(
+            f"{found.manifest_uri}: {failed[0].name}: {failed[0].detail}; the published version was altered: restore it, or "
+            "remove its folder to publish it again"
+        )
+    return True
+
+
+def _check_inputs(record: EvaluationRecord, run_uri: str, run_hash: str, checkpoint_sha256: str) -> None:
+    for what, found, expected in (
+        ("run", record.run_hash, run_hash),
+        ("checkpoint", record.checkpoint_sha256, checkpoint_sha256),
+    ):
+        if found != expected:
+            raise DataError(f"{run_uri}: the evaluation is of {what} {found}, expected {expected}; evaluate again")
+
+
+def _training_part(run: RunRecord) -> TrainingPart:
+    return TrainingPart.known(
+        {
+            "run_hash": run.run_hash,
+            "attempts": tuple(_attempt(attempt) for attempt in run.attempts),
+            "steps": run.steps,
+            "stop_reason": run.stop_reason,
+            "samples_seen": run.samples_seen,
+            "skipped_updates": run.skipped_updates,
+            "non_finite_updates": run.non_finite_updates,
+            "step_log_digest": run.step_log_sha256,
+            "run_manifest": RunManifest.from_record(run.run_manifest),
+        },
+        otherwise="the training stage did not record it",
+    )
+
+
+def _attempt(attempt: AttemptRecord) -> Attempt:
+    batch = attempt.examples_per_step
+    return Attempt.known(
+        {
+            "started": attempt.started,
+            "ended": attempt.ended,
+            "end_reason": attempt.end_reason,
+            "ranks": attempt.ranks,
+            "resumed_from": attempt.resumed_from,
+            "first_sample": attempt.first_step * batch,
+            "last_sample": None if attempt.last_step is None else attempt.last_step * batch,
+        },
+        otherwise="the attempt was killed before it could say",
+        reasons={"resumed_from": "it began with the initial weights"},
+    )
+
+
+def _evaluation_part(record: EvaluationRecord, index: DatasetIndex) -> EvaluationPart:
+    return EvaluationPart.known(
+        {
+            "split": record.split,
+            "split_digest": split_digest(index, record.split),
+            "metrics": metrics_table(record.metrics),
+            "evaluator_digest": record.evaluator_digest,
+            "candidates": tuple(
+                candidate(
+                    step=c.step, uri=c.uri, sha256=c.sha256, score=c.score, metrics=c.metrics, weights=record.weights
+                )
+                for c in record.candidates
+            ),
+            "rule": SelectionRule(id=SELECTION_RULE, text=record.rule, weights=record.weights),
+            "chosen": CheckpointReference(uri=record.checkpoint_uri, step=record.step, sha256=record.checkpoint_sha256),
+            "calibration": Calibration.known(
+                {
+                    "method": record.calibration.note,
+                    "temperature": record.calibration.temperature,
+                    "split": "calibration",
+                    "n": record.calibration.n,
+                },
+                otherwise="not known",
+            ),
+            "slices": tuple(
+                SliceRow(name=s.name, n=s.n, metrics={} if s.value is None else {s.name: s.value})
+                for s in record.slices
+            ),
+        },
+        otherwise="not measured",
+    )
+
+
+def _parents(config: ResolvedConfig, decision: GateDecision, champion: Measured | None) -> ParentsPart:
+    reference = None
+    if champion is not None:
+        reference = ChampionReference(
+            manifest_hash=champion.manifest_hash,
+            split_digest=champion.split_digest,
+            metrics={name: value for name, value in champion.metrics.items() if value is not None},
+        )
+    return ParentsPart.known(
+        {"initial_checkpoint": None, "champion": reference, "gate": gate_record(config.config.publish.gate, decision)},
+        otherwise="there was none",
+        reasons={"initial_checkpoint": "training began with random weights", "champion": "this is the first version"},
+    )
+
+
+def _work_tree() -> Path | None:
+    """The work tree that this code runs from, if it is one."""
+    tree = Path(hopline.__file__).parents[2]
+    return tree if (tree / ".git").exists() else None

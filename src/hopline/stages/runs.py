@@ -1,0 +1,153 @@
+"""What a run leaves beside its checkpoints: its record, its attempts, and the log of its steps."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hopline.errors import DataError
+from hopline.report import EvaluationPoint, TrainingCurves
+from hopline.stages.roots import run_prefix
+from hopline.storage import Store, canonical_json, parse_json
+
+__all__ = ["AttemptLog", "AttemptRecord", "RunRecord", "read_run", "training_curves", "write_run"]
+
+RUN_FILE: Final = "run.json"
+STEP_LOG: Final = "steps.jsonl"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Record = TypeVar("Record", bound=_Record)
+
+
+class AttemptRecord(_Record):
+    """One time that training ran, from its start or from a training state."""
+
+    started: str
+    """Time in UTC, ISO 8601."""
+    ended: str | None = None
+    """null while it runs, and for ever if it was killed."""
+    end_reason: str | None = None
+    ranks: int = 1
+    examples_per_step: int
+    resumed_from: str | None = None
+    """Digest of the training state that it continued."""
+    first_step: int = 0
+    last_step: int | None = None
+
+
+class RunRecord(_Record):
+    """A finished run."""
+
+    schema_version: Literal[1] = 1
+    run_hash: str
+    dataset_hash: str
+    steps: int
+    stop_reason: str
+    samples_seen: int
+    skipped_updates: int
+    non_finite_updates: int
+    step_log_sha256: str
+    attempts: tuple[AttemptRecord, ...]
+    run_manifest: dict[str, Any]
+    """The trainer's own record, TRAINING facts of the last step."""
+
+
+class AttemptLog:
+    """The attempts of a run, one object each: written when it starts, and again when it ends."""
+
+    def __init__(self, store: Store, run_hash: str, *, examples_per_step: int) -> None:
+        self._store = store
+        self._prefix = f"{run_prefix(run_hash)}/attempts"
+        self._earlier = self._read()
+        self._key = f"{self._prefix}/{len(self._earlier) + 1:04d}.json"
+        self._current = AttemptRecord(started=_now(), examples_per_step=examples_per_step)
+
+    def start(self, first_step: int, resumed_from: str | None) -> None:
+        """Record that this attempt begins, and the digest of the training state that it continues."""
+        self._current = self._current.model_copy(update={"first_step": first_step, "resumed_from": resumed_from})
+        self._write()
+
+    def end(self, reason: str, last_step: int) -> None:
+        """Record how this attempt ended."""
+        self._current = self._current.model_copy(update={"ended": _now(), "end_reason": reason, "last_step": last_step})
+        self._write()
+
+    @property
+    def attempts(self) -> tuple[AttemptRecord, ...]:
+        """All attempts, the current one last."""
+        return (*self._earlier, self._current)
+
+    def _read(self) -> tuple[AttemptRecord, ...]:
+        return tuple(
+            _parse(AttemptRecord, self._store.get_bytes(info.key), self._store.uri(info.key))
+            for info in self._store.list(f"{self._prefix}/")
+        )
+
+    def _write(self) -> None:
+        self._store.put_bytes(self._key, canonical_json(self._current.model_dump(mode="json")))
+
+
+def write_run(store: Store, record: RunRecord, step_log: bytes) -> None:
+    """Keep the step log and then the record of a finished run."""
+    prefix = run_prefix(record.run_hash)
+    store.put_bytes(f"{prefix}/{STEP_LOG}", step_log)
+    store.put_bytes(f"{prefix}/{RUN_FILE}", canonical_json(record.model_dump(mode="json")))
+
+
+def read_run(store: Store, run_hash: str) -> RunRecord:
+    """The record of a finished run.
+
+    Raises:
+        NotFoundError: there is none.
+        DataError: it is damaged.
+    """
+    key = f"{run_prefix(run_hash)}/{RUN_FILE}"
+    return _parse(RunRecord, store.get_bytes(key), store.uri(key))
+
+
+def training_curves(store: Store, run_hash: str) -> TrainingCurves:
+    """The curves of a run from its step log.
+
+    Raises:
+        IntegrityError: the log was altered.
+    """
+    log = store.get_bytes(f"{run_prefix(run_hash)}/{STEP_LOG}", sha256=read_run(store, run_hash).step_log_sha256)
+    lines = [json.loads(line) for line in log.decode().splitlines()]
+    steps = [line for line in lines if "loss" in line]
+    names = sorted({name for line in steps for name in line.get("components", {})})
+    return TrainingCurves(
+        steps=tuple(line["step"] for line in steps),
+        loss=tuple(line["loss"] for line in steps),
+        learning_rate=tuple(line["learning_rate"] for line in steps),
+        components={name: tuple(line.get("components", {}).get(name, math.nan) for line in steps) for name in names},
+        evaluations=tuple(
+            EvaluationPoint(line["step"], _number(line.get("score")), line["metrics"])
+            for line in lines
+            if "metrics" in line
+        ),
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _parse(kind: type[Record], data: bytes, source: str) -> Record:
+    try:
+        return kind.model_validate(parse_json(data, source=source))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{source}: {where}: {first['msg']}; it is damaged: remove it to train again") from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

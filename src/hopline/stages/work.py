@@ -1,0 +1,43 @@
+"""Work in progress: where it lies, and who may touch it."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hopline.progress import Event, EventSink
+from hopline.stages.requests import Request
+from hopline.stages.roots import cache_folder, make_folder
+from hopline.storage import Store, sha256_bytes
+
+__all__ = ["exclusive", "work_folder"]
+
+
+@contextmanager
+def exclusive(store: Store, request: Request, sink: EventSink) -> Iterator[None]:
+    """Hold the request alone among the processes of this machine; a second one waits, and then finds the record.
+
+    The lock is released when the process ends, however it ends.
+    """
+    name = sha256_bytes(f"{store.base_uri}\n{request.hash}".encode())
+    path = cache_folder("locks") / f"{name}.lock"
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sink.emit(Event(request.stage, "note", "another process is doing the same work; waiting for it"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def work_folder(store: Store, request: Request) -> Path:
+    """The local folder for work in progress: inside the root where that is a local one, else in the cache.
+
+    It outlives a killed process, so that the next one continues.
+    """
+    local = store.local_path(request.work_prefix)
+    if local is None:
+        return cache_folder("work", request.stage, sha256_bytes(f"{store.base_uri}\n{request.hash}".encode()))
+    return make_folder(local, "check the permissions of the root, or choose another with --root")

@@ -1,0 +1,52 @@
+"""Training: loss, schedule, guard, trainer, checkpoints, candidates and the run manifest."""
+
+from hopline.config import ARCHITECTURE_VERSION
+from hopline.training.batches import BatchSource, SplitBatches
+from hopline.training.candidate import CandidateIndex, LoadedCandidate, read_candidate, write_candidate
+from hopline.training.device import (
+    DEVICE_MEMORY_HEADROOM,
+    TRAINING_BYTES_PER_PARAMETER,
+    rank_device,
+    require_device_memory,
+    resolve_device,
+)
+from hopline.training.losses import COMPONENTS, PAIR_MARGIN, LossInputs, LossOutput, MultiTaskLoss
+from hopline.training.manifest import build_run_manifest
+from hopline.training.reproducibility import CUBLAS_WORKSPACE_ENV, Determinism, model_hash, seed_everything
+from hopline.training.state import TrainingState
+from hopline.training.step_log import StepLog
+from hopline.training.stores import CandidateRecord, CandidateStore, CheckpointStore
+from hopline.training.trainer import EvaluationEvent, GraphTrainer, TrainStepOutput
+
+__all__ = [
+    "ARCHITECTURE_VERSION",
+    "COMPONENTS",
+    "CUBLAS_WORKSPACE_ENV",
+    "DEVICE_MEMORY_HEADROOM",
+    "PAIR_MARGIN",
+    "TRAINING_BYTES_PER_PARAMETER",
+    "BatchSource",
+    "CandidateIndex",
+    "CandidateRecord",
+    "CandidateStore",
+    "CheckpointStore",
+    "Determinism",
+    "EvaluationEvent",
+    "GraphTrainer",
+    "LoadedCandidate",
+    "LossInputs",
+    "LossOutput",
+    "MultiTaskLoss",
+    "SplitBatches",
+    "StepLog",
+    "TrainStepOutput",
+    "TrainingState",
+    "build_run_manifest",
+    "model_hash",
+    "rank_device",
+    "read_candidate",
+    "require_device_memory",
+    "resolve_device",
+    "seed_everything",
+    "write_candidate",
+]

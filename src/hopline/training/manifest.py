@@ -1,0 +1,102 @@
+"""The run manifest: what a checkpoint was made of and on. Unknown facts are null, with the reason beside them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from hopline.config import ARCHITECTURE_VERSION, section_hash
+from hopline.datasets import DatasetIndex
+from hopline.training.reproducibility import CUBLAS_WORKSPACE_ENV, Determinism, model_hash
+from hopline.training.trainer import GraphTrainer
+
+__all__ = ["build_run_manifest"]
+
+_ENVIRONMENT: Final = ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+_COMMIT: Final = "HOPLINE_GIT_COMMIT"
+_NO_CUDA: Final = "training ran on the CPU"
+
+
+def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: Determinism) -> dict[str, Any]:
+    """Facts about a training as it stands, ready for JSON.
+
+    ``reasons`` says why a value is null. Git facts come from the build (``HOPLINE_GIT_COMMIT``), never from the folder that
+    the process happens to run in.
+    """
+    config, training = trainer.config, trainer.config.training
+    on_cuda = trainer.device.type == "cuda"
+    facts: dict[str, Any] = {
+        "model_version": config.model.model_version,
+        "config_hash": section_hash(config),
+        "architecture_version": ARCHITECTURE_VERSION,
+        "dataset_hash": index.dataset_hash,
+        "generator_version": index.generator.version,
+        "generator_hash": index.generator.code_digest,
+        "seed": training.seed,
+        "step": trainer.step,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nccl": _nccl_version() if on_cuda else None,
+        "driver": None,
+        "gpus": [torch.cuda.get_device_name(trainer.device)] if on_cuda else None,
+        "device": str(trainer.device),
+        "world_size": 1,
+        "topology": {"nodes": 1, "processes_per_node": 1, "threads": torch.get_num_threads()},
+        "precision_asked": training.precision,
+        "precision_used": trainer.effective_precision,
+        "pat_config": config.model.pat.model_dump(mode="json"),
+        "pat_config_hash": section_hash(config.model.pat),
+        "model_hash": model_hash(trainer.model.state_dict()),
+        "git_commit": os.environ.get(_COMMIT) or None,
+        "git_dirty": None,
+        "parameter_count": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "parameter_buckets": dict(trainer.model.parameter_buckets()),
+        "deterministic_requested": determinism.requested,
+        "deterministic_achieved": determinism.achieved,
+        "cublas_workspace_config": os.environ.get(CUBLAS_WORKSPACE_ENV),
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        "checkpoint_sha256": None,
+        "link_objective": _link_objective(trainer),
+        "batch": {"batch_size": training.batch_size, "gradient_accumulation": training.gradient_accumulation},
+    }
+    reasons = {
+        "cuda": "this build of torch has no CUDA",
+        "nccl": _NO_CUDA,
+        "gpus": _NO_CUDA,
+        "driver": _driver_reason() if on_cuda else _NO_CUDA,
+        "git_commit": f"{_COMMIT} was not set",
+        "git_dirty": "the build tells the commit, not the state of its work tree",
+        "cublas_workspace_config": f"{CUBLAS_WORKSPACE_ENV} was not set",
+        "checkpoint_sha256": "the record is of the run; each candidate has its own digest",
+    }
+    if on_cuda:
+        facts["driver"] = _driver_version()
+    facts["reasons"] = {name: why for name, why in reasons.items() if facts[name] is None}
+    return facts
+
+
+def _link_objective(trainer: GraphTrainer) -> Mapping[str, Any]:
+    training = trainer.config.training
+    if training.link_head == "mlp":
+        return {"form": "mlp", "link_logit_scale": None}
+    return {"form": "link_logit_scale * cosine", "link_logit_scale": training.link_logit_scale}
+
+
+def _nccl_version() -> str:
+    return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+
+
+def _driver_version() -> str | None:
+    path = Path("/proc/driver/nvidia/version")
+    return path.read_text(encoding="utf-8").splitlines()[0].strip() if path.is_file() else None
+
+
+def _driver_reason() -> str:
+    return "/proc/driver/nvidia/version is not there"

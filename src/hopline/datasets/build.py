@@ -68,14 +68,19 @@ def build_dataset(
     """
     sink = sink or NullSink()
     source = source or snapshot_source(config, None)
-    started = time.monotonic()
     plan = make_plan(config, source)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        work = _work_area(out, plan.digest(source))
-        plan.save(work)
+        return _build(plan, out, source, sink)
     except OSError as error:
-        raise DataError(f"{error.filename}: cannot be written: {error.strerror}") from None
+        place = error.filename or out
+        raise DataError(f"{place}: cannot be written: {error.strerror or error}; run again to continue") from None
+
+
+def _build(plan: Plan, out: Path, source: SourceFiles, sink: EventSink) -> DatasetIndex:
+    started = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    work = _work_area(out, plan.digest(source))
+    plan.save(work)
     (out / INDEX_FILE).unlink(missing_ok=True)
     if plan.data is not None and plan.data.unseen:
         note = f"{plan.data.unseen} entities of the source are in no training triple"
@@ -89,7 +94,7 @@ def build_dataset(
         versions = _replace(versions, repeated, work)
     else:
         raise DataError(
-            f"{config.source}: after {_ROUNDS} rounds a query is still in two splits; the source or the graphs are too "
+            f"{plan.config.source}: after {_ROUNDS} rounds a query is still in two splits; the source or the graphs are too "
             "small for this many examples"
         )
     index = _index(plan, source, results, versions)

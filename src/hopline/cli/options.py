@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from hopline.config import ResolvedConfig, load_config
 from hopline.stages.results import StageResult
@@ -51,19 +49,22 @@ def print_result(result: StageResult, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(record, ensure_ascii=False))
         return
-    table = Table(show_header=False, box=None)
+    width = max(map(len, record))
     for name, value in record.items():
-        table.add_row(name, _text(value))
-    Console(soft_wrap=True).print(table)
+        first, *others = _lines(value)
+        click.echo(f"{name:<{width}}  {first}")
+        for line in others:
+            click.echo(f"{'':<{width}}  {line}")
+
+
+def _lines(value: Any) -> list[str]:
+    """A value of a result for people; a dict, a list or a candidate has several lines."""
+    if isinstance(value, dict):
+        return [f"{name} {_text(item)}" for name, item in value.items()] or ["none"]
+    if isinstance(value, list):
+        return [" ".join(_lines(item)) for item in value] or ["none"]
+    return [_text(value)]
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return "\n".join(f"{name}: {_text(item)}" for name, item in value.items())
-    if isinstance(value, list):
-        return "\n".join(
-            ", ".join(f"{k} {_text(v)}" for k, v in i.items()) if isinstance(i, dict) else _text(i) for i in value
-        )
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    return str(value)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -3,7 +3,6 @@
 from hopline.config.loading import Override, ResolvedConfig, load_config, resolve_config, section_hash
 from hopline.config.sections import (
     ARCHITECTURE_VERSION,
-    ClusterConfig,
     CurriculumStage,
     DatasetConfig,
     EvaluationConfig,
@@ -21,7 +20,6 @@ from hopline.config.sections import (
 
 __all__ = [
     "ARCHITECTURE_VERSION",
-    "ClusterConfig",
     "CurriculumStage",
     "DatasetConfig",
     "EvaluationConfig",

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 __all__ = [
     "ARCHITECTURE_VERSION",
-    "ClusterConfig",
     "CurriculumStage",
     "DatasetConfig",
     "EvaluationConfig",
@@ -341,13 +340,6 @@ class PublishConfig(_Section):
     """Largest file of weights, in bytes."""
 
 
-class ClusterConfig(_Section):
-    """Where training runs."""
-
-    processes: Positive = 1
-    """Training processes on a node."""
-
-
 class GraphConfig(_Section):
     """A whole run."""
 
@@ -359,7 +351,6 @@ class GraphConfig(_Section):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     publish: PublishConfig = PublishConfig()
-    cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

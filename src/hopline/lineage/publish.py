@@ -71,7 +71,7 @@ def publish_version(store: Store, name: str, staged: Path, manifest: Manifest, *
         )
     whole = MANIFEST in there and set(subjects) <= set(there)
     total = sum(file.size for file in subjects.values())
-    sink.emit(Event(_STAGE, "start", f"{len(subjects)} files of {name} {version[:12]}", 0, total))
+    sink.emit(Event(_STAGE, "progress", f"{len(subjects)} files of {name} {version[:12]}", 0, total))
     sent, lock = 0, threading.Lock()
 
     def on_bytes(count: int) -> None:
@@ -85,5 +85,5 @@ def publish_version(store: Store, name: str, staged: Path, manifest: Manifest, *
     key = f"{prefix}/{MANIFEST}"
     store.put_bytes(key, data, if_absent=True)
     uri = store.uri(key)
-    sink.emit(Event(_STAGE, "done", f"{'already published' if whole else 'published'}: {uri}", total, total))
+    sink.emit(Event(_STAGE, "note", f"{'already published' if whole else 'published'}: {uri}"))
     return PublishedVersion(uri, version, whole)

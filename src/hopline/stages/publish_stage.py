@@ -29,6 +29,7 @@ from hopline.lineage import (
     publish_version,
     read_champion,
     split_digest,
+    tensors_digest,
     verify,
     write_weight_shards,
 )
@@ -43,6 +44,7 @@ from hopline.lineage.schema import (
     ParentsPart,
     SelectionRule,
     SliceRow,
+    Subjects,
     TrainingPart,
 )
 from hopline.progress import Event, EventSink, NullSink
@@ -53,7 +55,7 @@ from hopline.stages.folders import read_file
 from hopline.stages.generate_stage import read_index
 from hopline.stages.identity import STAGE_PACKAGES, stage_code
 from hopline.stages.inputs import publish_request
-from hopline.stages.requests import read_record, write_record
+from hopline.stages.requests import Request, read_record, write_record
 from hopline.stages.results import CandidateResult, PublishResult
 from hopline.stages.roots import key_of, open_root
 from hopline.stages.runs import AttemptRecord, RunRecord, read_run
@@ -100,7 +102,7 @@ def publish(
                 read_file(store, evaluation, METRICS_FILE), source=store.uri(f"{evaluation}/{METRICS_FILE}")
             )
             _check_inputs(record, run_uri, run_hash, checkpoint_sha256)
-            found = _publish(config, store, index, evaluation, record, sink)
+            found = _publish(config, store, request, index, evaluation, record, sink)
             write_record(store, request, found)
         result = _decide(config, store, index, found)
         verdict = "is the champion" if result.champion else "is not the champion"
@@ -111,46 +113,78 @@ def publish(
 def _publish(
     config: ResolvedConfig,
     store: Store,
+    request: Request,
     index: DatasetIndex,
     evaluation: str,
     record: EvaluationRecord,
     sink: EventSink,
 ) -> PublishResult:
-    name = config.config.name
     run = read_run(store, record.run_hash)
     chosen = CandidateResult(step=record.step, uri=record.checkpoint_uri, sha256=record.checkpoint_sha256, score=None)
     loaded = fetch_candidate(store, chosen)
     with tempfile.TemporaryDirectory(prefix="hopline-publish-") as temporary:
         staged = Path(temporary)
-        write_weight_shards(loaded.model.state_dict(), staged, config.config.publish.shard_bytes)
+        weights = write_weight_shards(loaded.model.state_dict(), staged, config.config.publish.shard_bytes)
         (staged / "config.json").write_bytes(canonical_json(config.config.to_dict()))
         (staged / "vocabulary.json").write_bytes(canonical_json(index.vocabulary.model_dump(mode="json")))
         for file in (METRICS_FILE, REPORT_FILE, CARD_FILE):
             (staged / file).write_bytes(read_file(store, evaluation, file))
-        challenger = Measured("", split_digest(index, record.split), record.metrics)
-        champion = read_champion(store, name)
-        before = None if champion is None else measured_at_publishing(store, name, champion.manifest_hash)
-        decision = decide(config.config.publish.gate, challenger, before)
-        manifest = Manifest.build(
-            name=name,
-            subjects=describe_files(staged),
-            dataset=dataset_part(index, split_rule=_SPLIT_RULE),
-            code=code_part({stage: stage_code(stage) for stage in STAGE_PACKAGES}, work_tree=_work_tree()),
-            config=config_part(config),
-            environment=environment_part(run.run_manifest),
-            training=_training_part(run),
-            evaluation=_evaluation_part(record, index),
-            parents=_parents(config, decision, before),
-            pipeline=pipeline_part(),
+        subjects = describe_files(staged)
+        manifest = _started(store, request, subjects) or _build(
+            config, store, index, run, record, subjects, tensors_digest(weights)
         )
-        version = publish_version(store, name, staged, manifest, sink=sink)
+        # A retry has to publish the same manifest, whatever happened to the champion meanwhile.
+        store.put_bytes(_draft_key(request), manifest.to_bytes())
+        version = publish_version(store, manifest.name, staged, manifest, sink=sink)
+    store.delete(_draft_key(request))
     return PublishResult(
         manifest_uri=version.manifest_uri,
         manifest_hash=version.manifest_hash,
         champion=False,
-        reasons=decision.reasons,
+        reasons=manifest.parents.gate.because,
         reused=False,
     )
+
+
+def _build(
+    config: ResolvedConfig,
+    store: Store,
+    index: DatasetIndex,
+    run: RunRecord,
+    record: EvaluationRecord,
+    subjects: Subjects,
+    weights_digest: str,
+) -> Manifest:
+    name, gate = config.config.name, config.config.publish.gate
+    champion = read_champion(store, name)
+    before = None if champion is None else measured_at_publishing(store, name, champion.manifest_hash)
+    decision = decide(gate, Measured("", split_digest(index, record.split), record.metrics), before)
+    return Manifest.build(
+        name=name,
+        subjects=subjects,
+        dataset=dataset_part(index, split_rule=_SPLIT_RULE),
+        code=code_part({stage: stage_code(stage) for stage in STAGE_PACKAGES}, work_tree=_work_tree()),
+        config=config_part(config),
+        environment=environment_part(run.run_manifest),
+        training=_training_part(run),
+        evaluation=_evaluation_part(record, index, weights_digest),
+        parents=_parents(config, decision, before),
+        pipeline=pipeline_part(),
+    )
+
+
+def _draft_key(request: Request) -> str:
+    return f"{request.work_prefix}/manifest.json"
+
+
+def _started(store: Store, request: Request, subjects: Subjects) -> Manifest | None:
+    """The manifest of an earlier attempt that was stopped before its version was whole, if it is of the same files."""
+    key = _draft_key(request)
+    found = store.get_bytes_with_etag(key)
+    if found is None:
+        return None
+    manifest = Manifest.parse(found[0], source=store.uri(key))
+    return manifest if manifest.subjects == subjects else None
 
 
 def _decide(config: ResolvedConfig, store: Store, index: DatasetIndex, version: PublishResult) -> PublishResult:
@@ -218,7 +252,7 @@ def _attempt(attempt: AttemptRecord) -> Attempt:
     )
 
 
-def _evaluation_part(record: EvaluationRecord, index: DatasetIndex) -> EvaluationPart:
+def _evaluation_part(record: EvaluationRecord, index: DatasetIndex, weights_digest: str) -> EvaluationPart:
     return EvaluationPart.known(
         {
             "split": record.split,
@@ -227,7 +261,13 @@ def _evaluation_part(record: EvaluationRecord, index: DatasetIndex) -> Evaluatio
             "evaluator_digest": record.evaluator_digest,
             "candidates": tuple(
                 candidate(
-                    step=c.step, uri=c.uri, sha256=c.sha256, score=c.score, metrics=c.metrics, weights=record.weights
+                    step=c.step,
+                    uri=c.uri,
+                    sha256=c.sha256,
+                    score=c.score,
+                    metrics=c.metrics,
+                    weights=record.weights,
+                    tensors_digest=weights_digest if c.step == record.step else None,
                 )
                 for c in record.candidates
             ),

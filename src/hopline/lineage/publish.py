@@ -71,7 +71,7 @@ def publish_version(store: Store, name: str, staged: Path, manifest: Manifest, *
         )
     whole = MANIFEST in there and set(subjects) <= set(there)
     total = sum(file.size for file in subjects.values())
-    sink.emit(Event(_STAGE, "progress", f"{len(subjects)} files of {name} {version[:12]}", 0, total))
+    sink.emit(Event(_STAGE, "note", f"{len(subjects)} files of {name} {version[:12]}", 0, total))
     sent, lock = 0, threading.Lock()
 
     def on_bytes(count: int) -> None:

@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hopline.stages.alone import run_alone
     from hopline.stages.encoding import decode_config, encode_config
     from hopline.stages.evaluate_stage import evaluate
-    from hopline.stages.find import find_evaluate, find_generate, find_train
     from hopline.stages.generate_stage import generate
     from hopline.stages.publish_stage import publish
     from hopline.stages.published import PublishedModel, load_published
@@ -37,12 +37,10 @@ _HOMES = {
     "decode_config": "encoding",
     "encode_config": "encoding",
     "evaluate": "evaluate_stage",
-    "find_evaluate": "find",
-    "find_generate": "find",
-    "find_train": "find",
     "generate": "generate_stage",
     "load_published": "published",
     "publish": "publish_stage",
+    "run_alone": "alone",
     "run_step": "steps",
     "train": "train_stage",
 }
@@ -58,12 +56,10 @@ __all__ = [
     "decode_config",
     "encode_config",
     "evaluate",
-    "find_evaluate",
-    "find_generate",
-    "find_train",
     "generate",
     "load_published",
     "publish",
+    "run_alone",
     "run_step",
     "train",
 ]

@@ -1,0 +1,40 @@
+"""One stage called alone: it takes what the stages before it have left in the root."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hopline.config import ResolvedConfig
+from hopline.progress import EventSink
+from hopline.stages.evaluate_stage import evaluate
+from hopline.stages.find import find_evaluate, find_generate, find_train
+from hopline.stages.generate_stage import generate
+from hopline.stages.publish_stage import publish
+from hopline.stages.results import StageResult
+from hopline.stages.train_stage import train
+
+__all__ = ["StageName", "run_alone"]
+
+StageName = Literal["generate", "train", "evaluate", "publish"]
+
+
+def run_alone(stage: StageName, config: ResolvedConfig, *, root: str, sink: EventSink) -> StageResult:
+    """Run one stage of a config.
+
+    Raises:
+        NotFoundError: an earlier stage has not run; the message names the command that runs it.
+        HoplineError: as the stage.
+    """
+    if stage == "generate":
+        return generate(config, root=root, sink=sink)
+    data = find_generate(config, root=root)
+    inputs = {"root": root, "dataset_uri": data.dataset_uri, "dataset_hash": data.dataset_hash}
+    if stage == "train":
+        return train(config, **inputs, sink=sink)
+    run = find_train(config, root=root, dataset_hash=data.dataset_hash)
+    inputs |= {"run_uri": run.run_uri, "run_hash": run.run_hash}
+    if stage == "evaluate":
+        return evaluate(config, **inputs, sink=sink)
+    chosen = find_evaluate(config, root=root, run=run)
+    inputs |= {"checkpoint_uri": chosen.checkpoint_uri, "checkpoint_sha256": chosen.checkpoint_sha256}
+    return publish(config, **inputs, report_uri=chosen.report_uri, sink=sink)

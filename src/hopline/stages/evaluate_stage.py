@@ -43,7 +43,7 @@ from hopline.stages.identity import stage_code
 from hopline.stages.inputs import evaluate_request
 from hopline.stages.requests import read_record, write_record
 from hopline.stages.results import CandidateResult, EvaluateResult, TrainResult
-from hopline.stages.roots import open_root, run_prefix
+from hopline.stages.roots import key_of, open_root, run_prefix
 from hopline.stages.runs import training_curves
 from hopline.stages.work import exclusive
 from hopline.storage import Store, sha256_bytes
@@ -93,7 +93,7 @@ def evaluate(
     with exclusive(store, request, sink):
         sink.emit(Event("evaluate", "start", f"{len(run.candidates)} candidates of run {run_hash[:12]}"))
         found = read_record(store, request, EvaluateResult)
-        if found is not None and check_folder(store, found.report_uri.rsplit("/", 1)[0]):
+        if found is not None and check_folder(store, key_of(store, found.report_uri).rpartition("/")[0]):
             sink.emit(Event("evaluate", "done", f"reused the choice of step {found.step}"))
             return found
         dataset = open_dataset(root, dataset_hash)

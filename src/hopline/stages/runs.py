@@ -125,7 +125,7 @@ def training_curves(store: Store, run_hash: str) -> TrainingCurves:
     names = sorted({name for line in steps for name in line.get("components", {})})
     return TrainingCurves(
         steps=tuple(line["step"] for line in steps),
-        loss=tuple(line["loss"] for line in steps),
+        loss=tuple(_number(line["loss"]) for line in steps),
         learning_rate=tuple(line["learning_rate"] for line in steps),
         components={name: tuple(line.get("components", {}).get(name, math.nan) for line in steps) for name in names},
         evaluations=tuple(

@@ -96,7 +96,7 @@ def _train(config: GraphConfig, store: Store, dataset: Dataset, run_hash: str, s
 
 
 def _restore(trainer: GraphTrainer, checkpoints: StoreCheckpoints) -> tuple[int, str | None]:
-    digest = trainer.restore(checkpoints)
+    digest = trainer.load_checkpoint(checkpoints)
     return trainer.step, digest
 
 

@@ -10,13 +10,15 @@ from hopline.training.device import (
     require_device_memory,
     resolve_device,
 )
+from hopline.training.local import LocalCandidateStore, LocalCheckpointStore
 from hopline.training.losses import COMPONENTS, PAIR_MARGIN, LossInputs, LossOutput, MultiTaskLoss
 from hopline.training.manifest import build_run_manifest
+from hopline.training.outputs import EvaluationEvent, TrainStepOutput
 from hopline.training.reproducibility import CUBLAS_WORKSPACE_ENV, Determinism, model_hash, seed_everything
 from hopline.training.state import TrainingState
 from hopline.training.step_log import StepLog
 from hopline.training.stores import CandidateRecord, CandidateStore, CheckpointStore
-from hopline.training.trainer import EvaluationEvent, GraphTrainer, TrainStepOutput
+from hopline.training.trainer import GraphTrainer
 
 __all__ = [
     "ARCHITECTURE_VERSION",
@@ -34,6 +36,8 @@ __all__ = [
     "EvaluationEvent",
     "GraphTrainer",
     "LoadedCandidate",
+    "LocalCandidateStore",
+    "LocalCheckpointStore",
     "LossInputs",
     "LossOutput",
     "MultiTaskLoss",

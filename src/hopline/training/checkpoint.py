@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from hopline.errors import DataError, HoplineError
 from hopline.model import GraphModel
 from hopline.progress import Event, EventSink
+from hopline.storage.local import os_errors
 from hopline.training.state import TrainingState
 from hopline.training.step_log import StepLog
 from hopline.training.stores import CheckpointStore
 
 __all__ = ["Restored", "restore_checkpoint", "save_checkpoint"]
 
+_PREFIX: Final = "hopline-checkpoint-"
 _TENSORS: Final = "tensors"
 _STATE: Final = "state.json"
 _LOG: Final = "steps.jsonl"
@@ -54,10 +64,10 @@ def save_checkpoint(
     Raises:
         StoreError: the store refuses, is full or cannot be reached; the states before are untouched.
     """
-    with tempfile.TemporaryDirectory(prefix="hopline-checkpoint-") as temporary:
+    with os_errors("write", tempfile.gettempdir()), tempfile.TemporaryDirectory(prefix=_PREFIX) as temporary:
         folder = Path(temporary)
-        with _quiet():
-            save(_tensors(model, optimizer), checkpoint_id=folder / _TENSORS, no_dist=True)
+        with _plain_errors():
+            save(_tensors(model, optimizer, state), checkpoint_id=folder / _TENSORS, no_dist=True)
         (folder / _STATE).write_text(state.model_dump_json(), encoding="utf-8")
         (folder / _LOG).write_bytes(log.to_bytes())
         store.save(state.step, folder)
@@ -89,36 +99,60 @@ def restore_checkpoint(
 
 
 def _restore(store: CheckpointStore, step: int, model: GraphModel, optimizer: torch.optim.Optimizer) -> Restored:
-    with tempfile.TemporaryDirectory(prefix="hopline-checkpoint-") as temporary:
+    source = f"training state of step {step}"
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as temporary:
         folder = Path(temporary)
         digest = store.load(step, folder)
-        source = f"training state of step {step}"
         try:
             state = TrainingState.parse((folder / _STATE).read_bytes(), source=source)
+            if state.step != step:
+                raise DataError(f"{source}: holds the state of step {state.step}; remove it")
             log = StepLog.parse((folder / _LOG).read_bytes(), source=source)
-            tensors = _tensors(model, optimizer)
-            with _quiet():
+            tensors = _tensors(model, optimizer, state)
+            with _plain_errors():
                 load(tensors, checkpoint_id=folder / _TENSORS, no_dist=True)
-            set_state_dict(model, optimizer, model_state_dict=tensors["model"], optim_state_dict=tensors["optimizer"])
+            _put_back(model, optimizer, tensors)
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             what = " ".join(str(error).split())[:300]
             raise DataError(
                 f"{source}: does not fit this model: {what}; remove the run's folder to train again"
             ) from None
-    if state.step != step:
-        raise DataError(f"{source}: holds the state of step {state.step}; remove it")
     return Restored(state, log, digest)
 
 
-def _tensors(model: GraphModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def _tensors(model: GraphModel, optimizer: torch.optim.Optimizer, state: TrainingState) -> dict[str, Any]:
+    """Weights, and the moments once there are any: torch would make up moments that count one update too many."""
+    if not state.applied_updates:
+        return {"model": get_model_state_dict(model)}
     weights, moments = get_state_dict(model, optimizer)
     return {"model": weights, "optimizer": moments}
 
 
-class _quiet(warnings.catch_warnings):  # noqa: N801 - used as a function
-    """torch warns that one process saves alone; that is what is meant."""
+def _put_back(model: GraphModel, optimizer: torch.optim.Optimizer, tensors: dict[str, Any]) -> None:
+    if "optimizer" not in tensors:
+        set_model_state_dict(model, tensors["model"])
+        optimizer.state.clear()
+        return
+    # The saved groups hold the saved settings; what the config says now counts.
+    settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    set_state_dict(model, optimizer, model_state_dict=tensors["model"], optim_state_dict=tensors["optimizer"])
+    for group, now in zip(optimizer.param_groups, settings, strict=True):
+        group.update(now)
 
-    def __enter__(self) -> Any:
-        entered = super().__enter__()
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """What torch raises beside ``Exception`` (so that no handler of errors sees it) becomes a RuntimeError of one line.
+
+    Its warning that one process saves alone is dropped: that is what is meant.
+    """
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="torch.distributed")
-        return entered
+        try:
+            yield
+        except CheckpointException as error:
+            causes = [failure[0] for failure in error.failures.values()]
+            for cause in causes:
+                if isinstance(cause, OSError):
+                    raise cause from None
+            raise RuntimeError(str(causes[0]) if causes else str(error)) from error

@@ -10,13 +10,13 @@ from hopline.config import TrainingConfig
 from hopline.errors import TrainingDivergedError
 from hopline.training.state import TrainingState
 
-__all__ = ["Verdict", "judge_update"]
+__all__ = ["Verdict", "judge_update", "require_convergence"]
 
 Verdict = Literal["apply", "spike", "non_finite"]
 
 
 def judge_update(
-    state: TrainingState, config: TrainingConfig, grad_norm: float, loss: float, *, scaled: bool = False
+    state: TrainingState, config: TrainingConfig, grad_norm: float, loss: float, *, overflow: bool = False
 ) -> Verdict:
     """Decide about one update, and keep count in ``state``.
 
@@ -28,22 +28,13 @@ def judge_update(
         config: thresholds.
         grad_norm: global norm before clipping.
         loss: mean loss of the step.
-        scaled: a loss scaler is in use; it answers an infinite norm itself, by a lower scale, so that is no sign of
-            divergence as long as the loss is finite.
-
-    Raises:
-        TrainingDivergedError: ``max_non_finite`` updates in a row were not finite.
+        overflow: a loss scaler is in use and can still lower its scale, which is its answer to a norm that is not finite:
+            that is no sign of divergence as long as the loss is finite.
     """
     if not (math.isfinite(grad_norm) and math.isfinite(loss)):
         state.non_finite_updates += 1
-        if not (scaled and math.isfinite(loss)):
+        if not (overflow and math.isfinite(loss)):
             state.non_finite_in_a_row += 1
-        if state.non_finite_in_a_row >= config.max_non_finite:
-            raise TrainingDivergedError(
-                f"training diverged: the last {state.non_finite_in_a_row} updates before step {state.step + 1} were not "
-                f"finite (loss {loss}, gradient norm {grad_norm}); lower training.learning_rate (now "
-                f"{config.learning_rate:g}) or training.grad_clip (now {config.grad_clip:g})"
-            )
         return "non_finite"
     state.non_finite_in_a_row = 0
     known = state.applied_norms
@@ -56,4 +47,18 @@ def judge_update(
         return "spike"
     known.append(grad_norm)
     del known[: -config.skip_window]
+    state.applied_updates += 1
     return "apply"
+
+
+def require_convergence(state: TrainingState, config: TrainingConfig) -> None:
+    """End a training whose updates are not finite any more.
+
+    Raises:
+        TrainingDivergedError: the last ``max_non_finite`` updates were not finite.
+    """
+    if state.non_finite_in_a_row >= config.max_non_finite:
+        raise TrainingDivergedError(
+            f"training diverged: the last {state.non_finite_in_a_row} updates up to step {state.step} were not finite; "
+            f"lower training.learning_rate (now {config.learning_rate:g}) or training.grad_clip (now {config.grad_clip:g})"
+        )

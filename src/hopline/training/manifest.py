@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+import hopline
 from hopline.config import ARCHITECTURE_VERSION, section_hash
 from hopline.datasets import DatasetIndex
 from hopline.training.reproducibility import CUBLAS_WORKSPACE_ENV, Determinism, model_hash
@@ -19,14 +21,15 @@ __all__ = ["build_run_manifest"]
 
 _ENVIRONMENT: Final = ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 _COMMIT: Final = "HOPLINE_GIT_COMMIT"
+_IMAGE: Final = "HOPLINE_IMAGE_DIGEST"
 _NO_CUDA: Final = "training ran on the CPU"
 
 
 def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: Determinism) -> dict[str, Any]:
     """Facts about a training as it stands, ready for JSON.
 
-    ``reasons`` says why a value is null. Git facts come from the build (``HOPLINE_GIT_COMMIT``), never from the folder that
-    the process happens to run in.
+    ``reasons`` says why a value is null. Git facts come from the build (``HOPLINE_GIT_COMMIT``), else from the work tree that
+    this package lies in, never from the folder that the process happens to run in.
     """
     config, training = trainer.config, trainer.config.training
     on_cuda = trainer.device.type == "cuda"
@@ -54,14 +57,14 @@ def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: 
         "pat_config": config.model.pat.model_dump(mode="json"),
         "pat_config_hash": section_hash(config.model.pat),
         "model_hash": model_hash(trainer.model.state_dict()),
-        "git_commit": os.environ.get(_COMMIT) or None,
-        "git_dirty": None,
+        **_git_facts(),
+        "image_digest": os.environ.get(_IMAGE) or None,
         "parameter_count": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "parameter_buckets": dict(trainer.model.parameter_buckets()),
         "deterministic_requested": determinism.requested,
         "deterministic_achieved": determinism.achieved,
         "cublas_workspace_config": os.environ.get(CUBLAS_WORKSPACE_ENV),
-        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} or None,
         "checkpoint_sha256": None,
         "link_objective": _link_objective(trainer),
         "batch": {"batch_size": training.batch_size, "gradient_accumulation": training.gradient_accumulation},
@@ -71,9 +74,11 @@ def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: 
         "nccl": _NO_CUDA,
         "gpus": _NO_CUDA,
         "driver": _driver_reason() if on_cuda else _NO_CUDA,
-        "git_commit": f"{_COMMIT} was not set",
+        "git_commit": f"{_COMMIT} was not set, and the package lies in no git work tree",
         "git_dirty": "the build tells the commit, not the state of its work tree",
+        "image_digest": f"{_IMAGE} was not set",
         "cublas_workspace_config": f"{CUBLAS_WORKSPACE_ENV} was not set",
+        "environment": f"none of {', '.join(_ENVIRONMENT)} was set",
         "checkpoint_sha256": "the record is of the run; each candidate has its own digest",
     }
     if on_cuda:
@@ -87,6 +92,24 @@ def _link_objective(trainer: GraphTrainer) -> Mapping[str, Any]:
     if training.link_head == "mlp":
         return {"form": "mlp", "link_logit_scale": None}
     return {"form": "link_logit_scale * cosine", "link_logit_scale": training.link_logit_scale}
+
+
+def _git_facts() -> dict[str, Any]:
+    told = os.environ.get(_COMMIT)
+    root = Path(hopline.__file__).resolve().parents[2]
+    if told or not (root / ".git").exists() or not (root / "src" / "hopline").is_dir():
+        return {"git_commit": told or None, "git_dirty": None}
+    commit, status = _git(root, "rev-parse", "HEAD"), _git(root, "status", "--porcelain")
+    return {"git_commit": commit, "git_dirty": None if status is None else bool(status)}
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        found = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
 
 
 def _nccl_version() -> str:

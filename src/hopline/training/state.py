@@ -35,6 +35,7 @@ class TrainingState(BaseModel):
     """The kept candidates, best first."""
     applied_norms: list[float] = []
     """Gradient norms of the last applied updates."""
+    applied_updates: int = 0
     skipped_updates: int = 0
     non_finite_updates: int = 0
     non_finite_in_a_row: int = 0
@@ -42,6 +43,8 @@ class TrainingState(BaseModel):
     """Sums since the last log line: steps, loss and components."""
     scaler: dict[str, Any] = {}
     """State of the loss scaler."""
+    stopped_early: bool = False
+    """Training ended because the score did not improve any more."""
     stop_reason: str | None = None
     """Why training ended, null while it goes on."""
 

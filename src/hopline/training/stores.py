@@ -1,6 +1,7 @@
-"""Where training keeps its states and candidates: two small protocols, and folders of this machine behind them.
+"""Where training keeps its states and candidates: two small protocols.
 
-The stages put the root store behind the same protocols; the trainer does not know which it has.
+Folders of this machine implement them (:mod:`hopline.training.local`), and the stages put the root store behind them; the
+trainer does not know which it has.
 """
 
 from __future__ import annotations

@@ -1,29 +1,28 @@
-"""The training loop: steps, evaluations, candidates and checkpoints around one explicit state."""
+"""GraphTrainer: one optimizer step, and the training around it from a fresh model or a saved state to its end."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 
 from hopline.config import GraphConfig
-from hopline.errors import ConfigError, TerminatedError
-from hopline.evaluation import selection_score
+from hopline.errors import ConfigError
 from hopline.graph import GraphBatch
 from hopline.model import GraphModel
-from hopline.progress import Event, EventSink, NullSink
+from hopline.progress import Event, EventKind, EventSink, NullSink
 from hopline.training.batches import BatchSource
 from hopline.training.checkpoint import restore_checkpoint, save_checkpoint
 from hopline.training.device import rank_device, require_device_memory, resolve_device
-from hopline.training.guard import judge_update
+from hopline.training.guard import Verdict, judge_update, require_convergence
+from hopline.training.loop import Evaluate, TrainingLoop
 from hopline.training.losses import COMPONENTS, MultiTaskLoss
 from hopline.training.optimizer import build_optimizer, set_learning_rate
+from hopline.training.outputs import EvaluationEvent, TrainStepOutput
 from hopline.training.precision import Precision, autocast, effective_precision, make_scaler
-from hopline.training.prefetch import prefetch
 from hopline.training.reproducibility import seed_step
 from hopline.training.schedule import learning_rate_factor
 from hopline.training.state import TrainingState
@@ -31,41 +30,9 @@ from hopline.training.step_log import StepLog
 from hopline.training.stores import CandidateStore, CheckpointStore
 from hopline.training.supervision import build_loss_inputs
 
-__all__ = ["EvaluationEvent", "GraphTrainer", "TrainStepOutput"]
+__all__ = ["GraphTrainer"]
 
-Evaluate = Callable[[GraphModel], Mapping[str, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainStepOutput:
-    """One optimizer step.
-
-    Attributes:
-        step: finished steps, this one included.
-        loss: mean over the scored rows.
-        components: unweighted means over the scored rows.
-        grad_norm: global norm before clipping.
-        learning_rate: peak group's rate that this update used.
-        examples: scored rows, twins included.
-        applied: the update was applied; False if it was a spike or not finite.
-    """
-
-    step: int
-    loss: float
-    components: Mapping[str, float]
-    grad_norm: float
-    learning_rate: float
-    examples: int
-    applied: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationEvent:
-    """One evaluation on valid during training."""
-
-    step: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    score: float = math.nan
+_SHOWN_IDS: Final = 16
 
 
 class GraphTrainer:
@@ -130,10 +97,21 @@ class GraphTrainer:
     @property
     def stopped_early(self) -> bool:
         """Training ended before its limit, because the score did not improve any more."""
-        return self.state.stop_reason is not None and self.state.stop_reason.startswith("no better score")
+        return self.state.stopped_early
 
-    def restore(self, checkpoints: CheckpointStore) -> str | None:
-        """Continue from the newest committed state, if there is one, and return its digest.
+    @property
+    def evaluations(self) -> list[EvaluationEvent]:
+        """The evaluations of the run so far, those of earlier attempts among them."""
+        return [
+            EvaluationEvent(record["step"], record["metrics"], record["score"])
+            for record in self.log.records()
+            if "metrics" in record
+        ]
+
+    def load_checkpoint(self, checkpoints: CheckpointStore) -> str | None:
+        """Continue from the newest committed state that can be read, and return its digest; None if there is no state.
+
+        Settings such as the learning rate and the horizon are those of this trainer's config, not of the saved state.
 
         Raises:
             HoplineError: there are states, and none can be read.
@@ -142,11 +120,36 @@ class GraphTrainer:
         if restored is None:
             return None
         self.state, self.log = restored.state, restored.log
-        if self.state.scaler:
+        if self.state.scaler and self._scaler.is_enabled():
             self._scaler.load_state_dict(self.state.scaler)
         self._restored = True
-        self._sink.emit(Event("train", "note", f"continues from step {self.state.step}"))
+        self.emit("note", f"continues from step {self.state.step}")
         return restored.digest
+
+    def save_checkpoint(self, checkpoints: CheckpointStore) -> None:
+        """Commit the training as it stands. Raises StoreError; the states before are untouched then."""
+        self.state.scaler = self._scaler.state_dict() if self._scaler.is_enabled() else {}
+        save_checkpoint(
+            checkpoints,
+            self.model,
+            self.optimizer,
+            self.state,
+            self.log,
+            keep=self.config.training.keep_checkpoints,
+        )
+
+    def emit(
+        self,
+        kind: EventKind,
+        message: str,
+        *,
+        step: int | None = None,
+        total: int | None = None,
+        **values: float | int | str | None,
+    ) -> None:
+        """Tell the sink. A broken terminal or pipe stops no training."""
+        with suppress(OSError):
+            self._sink.emit(Event("train", kind, message, step, total, values))
 
     def train(
         self,
@@ -177,15 +180,16 @@ class GraphTrainer:
         limit = self.config.training.max_steps if limit is None else limit
         if candidates is not None and evaluate is None:
             raise ConfigError("candidates are kept by their score; give an evaluation too")
-        self.stop_reason = None
-        if not self._restored:
-            self.state.stop_reason, self.state.without_improvement = None, 0
+        state, self.stop_reason = self.state, None
+        ended = self._restored and state.stop_reason is not None and (state.stopped_early or state.step >= limit)
+        if not ended:
+            if not self._restored:
+                state.without_improvement = 0
+            state.stop_reason, state.stopped_early = None, False
+            TrainingLoop(self, evaluate, checkpoints, candidates, on_step, limit, stop, batches).run()
         self._restored = False
-        if self.state.stop_reason is None:
-            loop = _Loop(self, evaluate, checkpoints, candidates, on_step, limit, stop, batches)
-            loop.run()
-        assert self.state.stop_reason is not None
-        return self.state.stop_reason
+        assert state.stop_reason is not None
+        return state.stop_reason
 
     def train_step(self, chunks: Sequence[GraphBatch]) -> TrainStepOutput:
         """One optimizer step over all examples of ``chunks``.
@@ -220,8 +224,11 @@ class GraphTrainer:
         norm = torch.nn.utils.clip_grad_norm_(parameters, training.grad_clip)
         # The one read-back of the step.
         loss, *components, grad_norm = torch.cat([figures, norm.reshape(1).to(figures)]).tolist()
-        applied = self._update(grad_norm, loss)
+        verdict = self._update(grad_norm, loss)
         self.state.step += 1
+        if verdict != "apply":
+            self._report_skip(verdict, chunks, loss, grad_norm)
+            require_convergence(self.state, training)
         return TrainStepOutput(
             step=self.state.step,
             loss=loss,
@@ -229,19 +236,7 @@ class GraphTrainer:
             grad_norm=grad_norm,
             learning_rate=learning_rate,
             examples=rows,
-            applied=applied,
-        )
-
-    def save(self, checkpoints: CheckpointStore) -> None:
-        """Commit the training as it stands."""
-        self.state.scaler = self._scaler.state_dict() if self._scaler.is_enabled() else {}
-        save_checkpoint(
-            checkpoints,
-            self.model,
-            self.optimizer,
-            self.state,
-            self.log,
-            keep=self.config.training.keep_checkpoints,
+            verdict=verdict,
         )
 
     def _backward(self, batch: GraphBatch, rows: int) -> torch.Tensor:
@@ -259,180 +254,22 @@ class GraphTrainer:
         self._scaler.scale(output.total).backward()  # type: ignore[no-untyped-call]
         return torch.stack([output.total.detach(), *(value.detach() for value in output.components.values())])
 
-    def _update(self, grad_norm: float, loss: float) -> bool:
-        scaled = self._scaler.is_enabled()
-        verdict = judge_update(self.state, self.config.training, grad_norm, loss, scaled=scaled)
+    def _update(self, grad_norm: float, loss: float) -> Verdict:
+        overflow = self._scaler.is_enabled() and not math.isfinite(grad_norm) and self._scaler.get_scale() > 1
+        verdict = judge_update(self.state, self.config.training, grad_norm, loss, overflow=overflow)
         if verdict == "apply":
             self._scaler.step(self.optimizer)
         # On every path: else the next unscale_ raises, and the scale never backs off after an overflow.
         self._scaler.update()
-        return verdict == "apply"
+        return verdict
 
-
-class _Loop:
-    """One call of :meth:`GraphTrainer.train`."""
-
-    def __init__(
-        self,
-        trainer: GraphTrainer,
-        evaluate: Evaluate | None,
-        checkpoints: CheckpointStore | None,
-        candidates: CandidateStore | None,
-        on_step: Callable[[TrainStepOutput], None] | None,
-        limit: int,
-        stop: Callable[[], bool] | None,
-        batches: BatchSource,
-    ) -> None:
-        self._trainer = trainer
-        self._training = trainer.config.training
-        self._evaluate = evaluate
-        self._checkpoints = checkpoints
-        self._candidates = candidates
-        self._on_step = on_step
-        self._limit = limit
-        self._stop = stop or (lambda: False)
-        self._batches = batches
-        self._clock = _Clock()
-
-    def run(self) -> None:
-        state = self._trainer.state
-        with prefetch(self._batches.chunks, state.step, self._limit) as stream:
-            self._settle(resumed=True)
-            while state.stop_reason is None:
-                if self._stop():
-                    self._terminate()
-                chunks = next(stream)
-                self._clock.data_ready()
-                output = self._trainer.train_step(chunks)
-                state.samples_seen += self._batches.examples_per_step
-                self._clock.step_done(output.examples)
-                self._note(output)
-                if self._on_step is not None:
-                    self._on_step(output)
-                self._settle()
-
-    def _settle(self, *, resumed: bool = False) -> None:
-        """What is due between two steps: an evaluation, the end, a checkpoint. In this order, also after a resume."""
-        state = self._trainer.state
-        last = state.step >= self._limit or self._trainer.stop_reason is not None
-        every = self._training.evaluation_every
-        due = last or (every > 0 and state.step > 0 and state.step % every == 0)
-        if self._evaluate is not None and due and state.last_evaluation != state.step:
-            self._run_evaluation(self._evaluate)
-        if state.stop_reason is None and last:
-            state.stop_reason = self._trainer.stop_reason or f"reached step {state.step}"
-        every = self._training.checkpoint_every
-        due = state.stop_reason is not None or (every > 0 and state.step % every == 0)
-        if due and not (resumed and state.stop_reason is None):
-            self._save()
-
-    def _save(self) -> None:
-        if self._checkpoints is not None:
-            self._trainer.save(self._checkpoints)
-
-    def _terminate(self) -> None:
-        self._save()
-        where = "saved" if self._checkpoints is not None else "not saved: there is nowhere to save it"
-        raise TerminatedError(f"training stopped after step {self._trainer.state.step}; its state was {where}")
-
-    def _run_evaluation(self, evaluate: Evaluate) -> None:
-        trainer, state = self._trainer, self._trainer.state
-        try:
-            metrics = {name: float(value) for name, value in evaluate(trainer.model).items()}
-        except TerminatedError:
-            self._terminate()
-            raise
-        self._clock.reset()
-        score = selection_score(metrics, trainer.config.evaluation.selection)
-        finite = math.isfinite(score)
-        trainer.log.append(
-            {
-                "step": state.step,
-                "score": score if finite else None,
-                "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
-            }
+    def _report_skip(self, verdict: Verdict, chunks: Sequence[GraphBatch], loss: float, grad_norm: float) -> None:
+        """Name the examples of an update that was not applied."""
+        ids = torch.cat([chunk.example_id[~chunk.is_twin] for chunk in chunks]).tolist()
+        shown = ", ".join(map(str, ids[:_SHOWN_IDS])) + (", ..." if len(ids) > _SHOWN_IDS else "")
+        why = "its gradient norm is a spike" if verdict == "spike" else "it is not finite"
+        self.emit(
+            "warning",
+            f"update {self.state.step} was skipped, because {why}: loss {loss:g}, gradient norm {grad_norm:g}, "
+            f"examples {shown}",
         )
-        state.last_evaluation = state.step
-        if finite and (state.best_score is None or score > state.best_score):
-            state.best_score, state.best_step, state.without_improvement = score, state.step, 0
-        else:
-            state.without_improvement += 1
-        if finite and self._candidates is not None:
-            self._keep(self._candidates, score, metrics)
-        trainer._sink.emit(
-            Event("train", "progress", "", state.step, self._limit, {"score": score if finite else None})
-        )
-        patience = self._training.patience
-        if patience is not None and state.without_improvement >= patience and state.step < self._limit:
-            state.stop_reason = f"no better score in {patience} evaluations"
-
-    def _keep(self, store: CandidateStore, score: float, metrics: Mapping[str, float]) -> None:
-        """Keep the model if it is among the best; of equal scores the earlier step is better."""
-        state, most = self._trainer.state, self._training.keep_candidates
-        if len(state.candidates) >= most and score <= state.candidates[-1].score:
-            return
-        record = store.put(state.step, self._trainer.model, score, metrics)
-        others = [candidate for candidate in state.candidates if candidate.step != state.step]
-        ranked = sorted([*others, record], key=lambda candidate: (-candidate.score, candidate.step))
-        state.candidates = ranked[:most]
-        for dropped in ranked[most:]:
-            store.delete(dropped.step)
-
-    def _note(self, output: TrainStepOutput) -> None:
-        """Add a step to the running interval; write a log line and an event where the interval ends."""
-        trainer, sums = self._trainer, self._trainer.state.interval
-        for name, value in {"steps": 1.0, "loss": output.loss, **output.components}.items():
-            if math.isfinite(value):
-                sums[name] = sums.get(name, 0.0) + value
-        if output.step % self._training.log_every and output.step != self._limit:
-            return
-        steps = sums.pop("steps")
-        means = {name: value / steps for name, value in sums.items()}
-        sums.clear()
-        loss = means.pop("loss", None)
-        grad_norm = output.grad_norm if math.isfinite(output.grad_norm) else None
-        trainer.log.append(
-            {
-                "step": output.step,
-                "loss": loss,
-                "components": means,
-                "learning_rate": output.learning_rate,
-                "grad_norm": grad_norm,
-                "examples": output.examples,
-            }
-        )
-        values = self._clock.figures(self._limit - output.step)
-        values |= {"loss": loss, "learning_rate": output.learning_rate, "grad_norm": grad_norm}
-        with suppress(OSError):  # a broken terminal stops no training
-            trainer._sink.emit(Event("train", "progress", "", output.step, self._limit, values))
-
-
-class _Clock:
-    """Throughput, data wait and time to go, since the last time they were asked for."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start anew; what came before was no training."""
-        self._start = self._mark = time.monotonic()
-        self._wait = 0.0
-        self._examples = self._steps = 0
-
-    def data_ready(self) -> None:
-        self._wait += time.monotonic() - self._mark
-
-    def step_done(self, examples: int) -> None:
-        self._mark = time.monotonic()
-        self._examples += examples
-        self._steps += 1
-
-    def figures(self, steps_to_go: int) -> dict[str, float | int | str | bool | None]:
-        elapsed = max(time.monotonic() - self._start, 1e-9)
-        values: dict[str, float | int | str | bool | None] = {
-            "examples_per_second": round(self._examples / elapsed, 1),
-            "data_wait": round(self._wait / elapsed, 4),
-            "eta_seconds": round(steps_to_go * elapsed / max(self._steps, 1), 1),
-        }
-        self.reset()
-        return values

@@ -5,8 +5,10 @@ It is the same graph as on Kubeflow, under kfp.local's SubprocessRunner.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -40,6 +42,9 @@ _RESULT_OF: Final[Mapping[str, type[StageResult]]] = {
     "evaluate": EvaluateResult,
     "publish": PublishResult,
 }
+_STAGES: Final = tuple(_RESULT_OF)
+_NEXT: Final = dict(itertools.pairwise(_STAGES))
+_EXCEPTION: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .*)?)$", re.MULTILINE)
 
 
 class StepCrashedError(HoplineError):
@@ -154,7 +159,7 @@ class _Watch:
         self._tail = tail
         self._sink = sink
         self._last_done = time.time()
-        self._stage = "pipeline"
+        self._stage = _STAGES[0]
         self._error: Event | None = None
         self.seconds: dict[str, float] = {}
 
@@ -162,7 +167,9 @@ class _Watch:
         for event in self._tail.read():
             self._stage = event.stage
             if event.kind == "done":
-                self.seconds[event.stage] = max(0.0, event.time - self._last_done)
+                self._stage = _NEXT.get(event.stage, event.stage)
+                taken = max(0.0, event.time - self._last_done)
+                self.seconds[event.stage] = self.seconds.get(event.stage, 0.0) + taken
                 self._last_done = event.time
             elif event.kind == "error":
                 self._error = event
@@ -172,11 +179,20 @@ class _Watch:
         """The error to end with, once the worker has failed."""
         where = f"its output is in {log}" if log else "see its output above"
         if self._error is None:
-            return StepCrashedError(f"{self._stage}: the step ended without saying why, perhaps killed; {where}")
+            why = _last_exception(log) if log else ""
+            why = why or "it ended without saying why, perhaps killed"
+            return StepCrashedError(f"{self._stage}: {why}; {where}")
         kind = getattr(hopline.errors, str(self._error.values.get("type")), None)
         if isinstance(kind, type) and issubclass(kind, HoplineError):
             return kind(self._error.message)
-        return StepCrashedError(f"{self._error.stage}: {self._error.message}; {where}")
+        message = " ".join(self._error.message.split())
+        return StepCrashedError(f"{self._error.stage}: {message}; {where}")
+
+
+def _last_exception(log: Path) -> str:
+    """The last line of a traceback in what the steps printed; empty if there is none."""
+    found = _EXCEPTION.findall(log.read_text(encoding="utf-8", errors="replace"))
+    return found[-1] if found else ""
 
 
 def _stop(worker: subprocess.Popen[bytes], watch: _Watch) -> None:

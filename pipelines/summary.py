@@ -18,6 +18,8 @@ __all__ = ["print_summary"]
 _HEADLINES: Final = ("link.mrr", "multi_hop.set_f1", "status.accuracy", "confidence.ece", "overall.score")
 """Metrics on test that the table shows, where the dataset has them."""
 
+_SPLITS: Final = ("train", "valid", "calibration", "test")
+
 _WIDTH: Final = 160
 """Columns of the table where nothing says how wide the reader's page is."""
 
@@ -47,7 +49,7 @@ def print_summary(run: PipelineRun) -> None:
 def _summary(result: StageResult) -> str:
     match result:
         case GenerateResult():
-            counts = ", ".join(f"{count:,} {split}" for split, count in result.examples.items())
+            counts = ", ".join(f"{result.examples[split]:,} {split}" for split in _SPLITS if split in result.examples)
             return f"dataset {result.dataset_hash[:12]}: {counts}"
         case TrainResult():
             kept = f"{len(result.candidates)} candidates"

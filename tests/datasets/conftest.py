@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hopline.config import DatasetConfig, ExampleCounts
-from hopline.datasets import Dataset, Vocabulary, build_dataset
+from hopline.datasets import Dataset, Vocabulary, build_dataset, snapshot_source
 from hopline.graph import (
     AnswerMode,
     ExampleGraph,
@@ -123,7 +123,7 @@ def _walk(rng: np.random.Generator, graph: ExampleGraph, anchors: Sequence[int])
             break
         edge = int(rng.choice(here))
         backwards = int(heads[edge]) != node or (heads[edge] == tails[edge] and bool(rng.integers(2)))
-        steps.append(2 * edge + backwards)
+        steps.append(2 * edge + int(backwards))
         node = int(heads[edge] if backwards else tails[edge])
     return tuple(steps)
 
@@ -169,9 +169,19 @@ def synthetic(small_config: DatasetConfig, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def nations(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Nations with identities, some generated examples beside every link query."""
+    """The first triples of Nations with identities, some generated examples beside every link query."""
+    source = snapshot_source(DatasetConfig(source="pykeen://nations"), None).folder
+    assert source is not None
+    triples = tmp_path_factory.mktemp("triples")
+    known: set[str] = set()
+    for name, most in (("train", 420), ("valid", 60), ("test", 60)):
+        lines = (source / f"{name}.txt").read_text().splitlines()
+        # Every third line, so that the cut holds many relations.
+        lines = [line for line in lines[::3] if name == "train" or line.split("\t")[1] in known][:most]
+        known.update(line.split("\t")[1] for line in lines)
+        (triples / f"{name}.txt").write_text("\n".join(lines))
     config = DatasetConfig(
-        source="pykeen://nations",
+        source=triples.as_uri(),
         workers=1,
         entities="identity",
         min_nodes=6,

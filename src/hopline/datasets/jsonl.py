@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from hopline.datasets.jsonl_parse import ExampleParser
+from hopline.datasets.jsonl_parse import INVERSE_MARKS, ExampleParser
 from hopline.datasets.jsonl_paths import path_to_json
 from hopline.datasets.rulebook import RuleBook
 from hopline.datasets.splits import SPLITS
@@ -218,4 +218,4 @@ def _relations(path: FilePath, documents: Sequence[tuple[int, Any]]) -> tuple[st
                 found.update(answer for answer in answers if isinstance(answer, str))
     if not found:
         raise DataError(f"{path}: no edge in any training example; expected 'edges': [[head, relation, tail], ...]")
-    return tuple(sorted(found))
+    return tuple(sorted(name for name in found if not name.endswith(INVERSE_MARKS)))

@@ -18,9 +18,10 @@ from hopline.datasets.vocabulary import Vocabulary
 from hopline.errors import DataError
 from hopline.graph import AnswerMode, ExampleGraph, Path, Query, QueryKind, ReasoningExample, Status
 
-__all__ = ["ExampleParser"]
+__all__ = ["INVERSE_MARKS", "ExampleParser"]
 
-_INVERSE_MARKS: Final = ("⁻¹", "^-1")
+INVERSE_MARKS: Final = ("⁻¹", "^-1")
+"""A relation name that ends so is read backwards."""
 _ANCHORS: Final = {AnswerMode.BOOLEAN: 2, AnswerMode.RELATION: 2, AnswerMode.ENTITIES: 1, AnswerMode.COUNT: 1}
 _KEYS: Final = frozenset(
     (
@@ -249,7 +250,7 @@ class ExampleParser:
         if isinstance(name, str):
             if name in self._relations:
                 return self._relations[name]
-            for mark in _INVERSE_MARKS:
+            for mark in INVERSE_MARKS:
                 forward = name.removesuffix(mark)
                 if name.endswith(mark) and forward in self._relations:
                     return self._relations[forward] + self._vocabulary.num_relations

@@ -64,7 +64,7 @@ def candidate_walks(adjacency: Adjacency, query: Query, rules: RuleBook, max_pat
         places = (max_paths - len(found)) // (branches - branch)
         preferred = query.anchors[1] if query.answer_mode is AnswerMode.BOOLEAN else None
         found += _chain_walks(adjacency, query.anchors[branch], chain, places, preferred)
-    return found
+    return list(dict.fromkeys(found))  # two chains from one anchor may share walks
 
 
 def walks_between(adjacency: Adjacency, start: int, end: int, longest: int = MAX_RELATION_HOPS) -> Iterator[Walk]:

@@ -1,0 +1,75 @@
+"""Which split a query belongs to, and what a generated example should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from hopline.config import DatasetConfig, KindShares
+from hopline.datasets.draws import Draws, philox_key
+from hopline.datasets.splits import SPLITS, QuerySplits, is_calibration
+from hopline.datasets.wishes import Wish, WishList
+from hopline.graph import AnswerMode, QueryKind, Status
+
+
+def wishes(config: DatasetConfig, split: str = "train", count: int = 3000, *, link: bool = True) -> list[Wish]:
+    key = philox_key(0, "wishes")
+    made = WishList(config, link=link)
+    return [made.wish(Draws(key, 0, index), split) for index in range(count)]
+
+
+def test_seven_tenths_of_all_queries_are_for_training() -> None:
+    splits = QuerySplits(0)
+    counts = Counter(splits.split(splits.key(number)) for number in range(20_000))
+    assert set(counts) == set(SPLITS)
+    assert counts["train"] == pytest.approx(14_000, rel=0.03)
+    assert counts["test"] == pytest.approx(2_000, rel=0.1)
+
+
+def test_a_seed_is_another_division() -> None:
+    a, b = QuerySplits(0), QuerySplits(1)
+    assert [a.split(a.key(n)) for n in range(200)] != [b.split(b.key(n)) for n in range(200)]
+    assert a.key(1, 2) == QuerySplits(0).key(1, 2) != a.key(2, 1)
+
+
+def test_calibration_takes_its_share() -> None:
+    taken = sum(is_calibration(0, 0.25, number) for number in range(8000))
+    assert taken == pytest.approx(2000, rel=0.08)
+    assert not any(is_calibration(0, 0.0, number) for number in range(100))
+    assert all(is_calibration(0, 1.0, number) for number in range(100))
+
+
+def test_wishes_follow_the_shares() -> None:
+    config = DatasetConfig(kinds=KindShares(count=0), missing_share=0.3, contradicted_share=0.2)
+    made = wishes(config)
+    kinds = Counter(wish.kind for wish in made)
+    assert QueryKind.COUNT not in kinds
+    assert kinds[QueryKind.MULTI_HOP] == pytest.approx(1500, rel=0.1)
+    assert kinds[QueryKind.LINK] == pytest.approx(375, rel=0.2)
+    statuses = Counter(wish.status for wish in made)
+    assert statuses[Status.MISSING] == pytest.approx(900, rel=0.12)
+    assert statuses[Status.CONTRADICTED] == pytest.approx(600, rel=0.12)
+    assert QueryKind.LINK not in {wish.kind for wish in wishes(config, link=False)}
+
+
+def test_hops_are_those_of_the_config_and_longer_in_test() -> None:
+    config = DatasetConfig(min_hops=2, max_hops=3, test_max_hops=6)
+    assert {wish.hops for wish in wishes(config)} == {2, 3}
+    assert {wish.hops for wish in wishes(config, "test")} == {2, 3, 4, 5, 6}
+
+
+def test_an_entity_query_of_one_hop_is_left_to_link() -> None:
+    multi_hop = [wish for wish in wishes(DatasetConfig()) if wish.kind is QueryKind.MULTI_HOP]
+    assert {wish.hops for wish in multi_hop} == {2, 3}
+    assert {wish.hops for wish in wishes(DatasetConfig(max_hops=1)) if wish.kind is QueryKind.MULTI_HOP} == {1}
+
+
+def test_a_wish_is_given_up_step_by_step() -> None:
+    made = WishList(DatasetConfig(), link=True)
+    wish = Wish(QueryKind.RELATION, 2, 1, Status.MISSING)
+    assert wish.relaxed(10, made) is wish
+    assert wish.relaxed(100, made) == Wish(QueryKind.RELATION, 2, 1, Status.SUPPORTED)
+    assert wish.relaxed(200, made).kind is QueryKind.LINK
+    assert wish.relaxed(400, made).kind is QueryKind.MULTI_HOP
+    assert wish.relaxed(400, made).mode is AnswerMode.ENTITIES

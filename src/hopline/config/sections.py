@@ -220,6 +220,10 @@ class LossConfig(_Section):
     """How far supporting paths have to lie above competing ones."""
     n3: Weight = 0.0
     """N3 regularisation of the bilinear branch (Lacroix et al. 2018)."""
+    negatives_per_edge: Positive = 1
+    """Unlinked pairs of nodes that are drawn for each edge, for the components node and link."""
+    edge_queries: Count = 16
+    """Edges of each graph that the bilinear branch is asked about too, for the component link; only with model.transductive."""
 
 
 class CurriculumStage(_Section):

@@ -249,6 +249,8 @@ class GraphTrainer:
             forward,
             seed=self.config.training.seed,
             step=self.state.step,
+            negatives_per_edge=self.config.loss.negatives_per_edge,
+            edge_queries=self.config.loss.edge_queries,
         )
         output = self.loss(inputs, divisor=rows)
         self._scaler.scale(output.total).backward()  # type: ignore[no-untyped-call]

@@ -223,7 +223,7 @@ class LossConfig(_Section):
     negatives_per_edge: Positive = 1
     """Unlinked pairs of nodes that are drawn for each edge, for the components node and link."""
     edge_queries: Count = 16
-    """Edges of each graph that the bilinear branch is asked about too, for the component link; only with model.transductive."""
+    """Edges of each graph that the bilinear branch is asked about, for the component link; only with model.transductive."""
 
 
 class CurriculumStage(_Section):

@@ -1,4 +1,4 @@
-"""Runs the pipeline under kfp.local's DockerRunner. A script: CONFIG ROOT PIPELINE_ROOT.
+"""Runs the pipeline under kfp.local's DockerRunner. A script: CONFIG PIPELINE_ROOT.
 
 Its last line is the pipeline's outputs as JSON.
 """
@@ -16,16 +16,12 @@ from hopline.stages import encode_config
 from pipelines.retraining import build_pipeline
 
 
-def main(config: str, root: str, pipeline_root: str) -> None:
-    # The root is mounted at its own path, so that URIs mean the same inside and outside.
-    runner = local.DockerRunner(
-        network_mode="none",
-        volumes={root: {"bind": root, "mode": "rw"}},
-        environment={"KFP_RUN_ID": ""},
-    )
+def main(config: str, pipeline_root: str) -> None:
+    runner = local.DockerRunner(network_mode="none", environment={"KFP_RUN_ID": ""})
     local.init(runner=runner, pipeline_root=pipeline_root)
     text = encode_config(load_config(config))
-    task = build_pipeline(Images.choose())(config_json=text, root=f"file://{root}")
+    # PIPELINE_ROOT is the one folder that the runner mounts, and it does so at the same path.
+    task = build_pipeline(Images.choose())(config_json=text, root=f"file://{pipeline_root}/root")
     print(json.dumps(task.outputs))
 
 

@@ -87,9 +87,9 @@ def test_the_dataset_image_carries_the_files_of_umls(tmp_path: Path) -> None:
 def test_the_pipeline_runs_in_the_images_with_no_network(tmp_path: Path) -> None:
     """The whole pipeline under kfp.local's DockerRunner. It can report success for a container that failed, so what
     counts is what is in the root."""
-    place, pipeline_root = writable(tmp_path / "root"), writable(tmp_path / "kfp")
+    place = writable(tmp_path / "kfp")
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("run_in_docker.py")), TINY, place, pipeline_root],
+        [sys.executable, str(Path(__file__).with_name("run_in_docker.py")), TINY, place],
         capture_output=True,
         text=True,
         check=False,

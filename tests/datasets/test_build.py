@@ -107,7 +107,8 @@ def test_the_index_says_what_the_shards_hold(synthetic: Path, small_config: Data
         }
         rows = np.bincount(columns.values["status"], minlength=3)
         assert info.statuses == {status.value: int(n) for status, n in zip(STATUSES, rows, strict=True) if n}
-        assert sum(info.hops.values()) == info.units
+        hops = np.bincount(split.hops)
+        assert info.hops == {str(number): int(n) for number, n in enumerate(hops) if n}
         blocks = [
             block_digest(split.columns(np.arange(first, min(first + BLOCK_UNITS, len(split)))))
             for first in range(0, len(split), BLOCK_UNITS)

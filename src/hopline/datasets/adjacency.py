@@ -81,10 +81,9 @@ class Adjacency:
     ) -> list[Walk]:
         """The walks along a chain from a node (to one of ``ends``), the first ``limit`` in the order of steps."""
         relations = tuple(chain)
-        if len(relations) > 1 or ends is not None:
-            layers = self.pruned_layers(start, relations, ends)
-        else:
-            layers = [{start}, *({node for _, node in self.follow(start, relation)} for relation in relations)]
+        if ends is None and len(relations) <= 2:
+            return self._short_walks(start, relations, limit)
+        layers = self.pruned_layers(start, relations, ends)
         if start not in layers[0]:
             return []
         partial: list[tuple[Path, int]] = [((), start)]
@@ -98,3 +97,19 @@ class Adjacency:
                 if other in after
             ][:limit]
         return [Walk(steps, relations, start, node) for steps, node in partial[:limit]]
+
+    def _short_walks(self, start: int, relations: tuple[int, ...], limit: int | None) -> list[Walk]:
+        """Walks of at most two hops, most of all that are asked for, need no look ahead."""
+        if not relations:
+            return [Walk((), (), start, start)]
+        firsts = self.follow(start, relations[0])
+        if len(relations) == 1:
+            return [Walk((step,), relations, start, node) for step, node in firsts[:limit]]
+        found: list[Walk] = []
+        for first, middle in firsts:
+            found += [
+                Walk((first, second), relations, start, node) for second, node in self.follow(middle, relations[1])
+            ]
+            if limit is not None and len(found) >= limit:
+                return found[:limit]
+        return found

@@ -159,8 +159,9 @@ def _workers(plan: Plan, tasks: Sequence[ShardTask]) -> int:
         return 1
     if plan.config.workers:
         return min(plan.config.workers, len(tasks))
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     useful = sum(task.last - task.first for task in tasks) // _PER_WORKER
-    return max(1, min(os.cpu_count() or 1, useful, len(tasks)))
+    return max(1, min(available, useful, len(tasks)))
 
 
 class _Progress:

@@ -81,8 +81,8 @@ class Split:
     """The units of one split, by position.
 
     Attributes:
-        kinds, hops, statuses: int8 ``[units]``: index into KINDS, hops, index into STATUSES of each unit (of the missing
-            example, where there is a twin).
+        kinds, hops, statuses: int8 ``[units]``: index into KINDS, hops, index into STATUSES of each unit. Where there is
+            a twin, the status is that of the missing example, and the hops are those of the one with more.
     """
 
     def __init__(self, name: str, info: SplitIndex, shards: Sequence[Shard], num_relations: int) -> None:
@@ -99,7 +99,9 @@ class Split:
         if int(self._unit_starts[-1]) != info.units:
             raise IntegrityError(f"split {name}: found {self._unit_starts[-1]} examples, expected {info.units}")
         self.kinds = self._per_unit("kind", firsts)
-        self.hops = self._per_unit("hops", firsts)
+        lasts = [rows[1:] - 1 for rows in self._first_row]
+        # Cut evidence has no hops of its own; what it took before is in the twin.
+        self.hops = np.maximum(self._per_unit("hops", firsts), self._per_unit("hops", lasts))
         self.statuses = self._per_unit("status", firsts)
 
     def __len__(self) -> int:
@@ -156,10 +158,8 @@ class Split:
             eligible.append(Eligible(stage.until_step, np.flatnonzero(admitted)))
         return tuple(eligible)
 
-    def _per_unit(self, column: str, firsts: Sequence[NDArray[np.int64]]) -> NDArray[np.int8]:
-        parts: list[NDArray[Any]] = [
-            shard.values[column][first] for shard, first in zip(self._shards, firsts, strict=True)
-        ]
+    def _per_unit(self, column: str, rows: Sequence[NDArray[np.signedinteger[Any]]]) -> NDArray[np.int8]:
+        parts: list[NDArray[Any]] = [shard.values[column][here] for shard, here in zip(self._shards, rows, strict=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int8)
 
 

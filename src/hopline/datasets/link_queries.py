@@ -6,6 +6,7 @@ seed. Where entities are anonymous the answer has to be a node, so samples are d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -104,44 +105,48 @@ class LinkQueries:
         near = Neighbourhood(self._graph, own)
         near.add(anchor)
         scores: dict[int, int] = {}
-        walks: dict[int, tuple[tuple[int, int, int], ...]] = {}
+        ways: dict[int, tuple[tuple[int, int, int], ...]] = {}
         turn = draws.word()
         for chain, confidence in self._rules.chains_for(signed):
             weight = int(confidence * 1_000_000)
-            ends: set[int] = set()
-            for walk in self._walks(near, anchor, chain, turn):
-                end = walk[-1][2]
-                if end != anchor and end not in ends:
-                    ends.add(end)
+            for end, way in self._ends(near, anchor, chain, turn).items():
+                if end != anchor:
                     scores[end] = scores.get(end, 0) + weight
-                    walks.setdefault(end, walk)
+                    ways.setdefault(end, way)
         odd = turn | 1
         ranked = sorted(scores, key=lambda end: (-scores[end], (end * odd) & 0xFFFFFFFFFFFF))
         for end in ranked:
             if len(near) >= 2 * size // 3:
                 break
-            for crossing in walks[end]:
+            for crossing in ways[end]:
                 near.cross(*crossing)
         near.grow(size, anchor, draws)
         return near
 
-    def _walks(
+    def _ends(
         self, near: Neighbourhood, anchor: int, chain: tuple[int, ...], turn: int
-    ) -> list[tuple[tuple[int, int, int], ...]]:
-        """Walks along a chain in the training graph, one for each entity reached at each hop."""
-        reached: dict[int, tuple[tuple[int, int, int], ...]] = {anchor: ()}
-        for relation in chain:
-            following: dict[int, tuple[tuple[int, int, int], ...]] = {}
-            for start, walk in reached.items():
-                others = self._graph.follow(start, relation)
-                if len(others) > _FAN_OUT:
-                    first = turn % len(others)
-                    others = [*others[first:], *others[:first]][:_FAN_OUT]
-                for other in others:
-                    if other not in following and near.may_cross(start, relation, other):
-                        following[other] = (*walk, (start, relation, other))
-            reached = following
-        return list(reached.values())
+    ) -> dict[int, tuple[tuple[int, int, int], ...]]:
+        """The entities that a rule leads to in the training graph, each with one way to it."""
+        first: dict[int, tuple[tuple[int, int, int], ...]]
+        first = {end: ((anchor, chain[0], end),) for end in self._follow(near, anchor, chain[0], turn)}
+        if len(chain) == 1:
+            return first
+        ends: dict[int, tuple[tuple[int, int, int], ...]] = {}
+        for middle, way in first.items():
+            for end in self._follow(near, middle, chain[1], turn):
+                if end not in ends:
+                    ends[end] = (*way, (middle, chain[1], end))
+        return ends
+
+    def _follow(self, near: Neighbourhood, start: int, relation: int, turn: int) -> Sequence[int]:
+        """Where a relation leads, without the facts that must stay out; of very many entities, some."""
+        others = self._graph.follow(start, relation)
+        if len(others) > _FAN_OUT:
+            first = turn % len(others)
+            others = [*others[first:], *others[:first]][:_FAN_OUT]
+        if near.is_blocked(start, relation):
+            return [other for other in others if near.may_cross(start, relation, other)]
+        return others
 
     def _targets(self, splits: tuple[str, ...]) -> dict[tuple[int, int], frozenset[int]]:
         found: dict[tuple[int, int], set[int]] = {}

@@ -105,7 +105,7 @@ def run_task(plan: Plan, task: ShardTask, out: Path, work: Path, progress: Calla
         blocks=blocks,
         kinds={KINDS[kind].value: kinds[kind] for kind in sorted(kinds)},
         statuses={STATUSES[status].value: statuses[status] for status in sorted(statuses)},
-        hops=dict(sorted(Counter(columns.values["hops"][first_rows].tolist()).items())),
+        hops=dict(sorted(Counter(_unit_hops(columns).tolist()).items())),
         keys=tuple(maker.keys[: task.last - task.first]),
         validated=maker.validated,
         held_out_edges=maker.held_out_edges,
@@ -163,6 +163,13 @@ class _Maker:
             entity[values["edge_target"] + starts],
         )
         return int(np.count_nonzero(np.isin(facts, self._plan.held_out)))
+
+
+def _unit_hops(columns: ExampleColumns) -> NDArray[np.int8]:
+    """The hops of each unit: the most of its rows."""
+    firsts = np.flatnonzero(columns.values["is_twin"] == 0)
+    hops: NDArray[np.int8] = np.maximum.reduceat(columns.values["hops"], firsts)
+    return hops
 
 
 def _first_units(columns: ExampleColumns, units: int) -> ExampleColumns:

@@ -15,6 +15,11 @@ __all__ = ["Neighbourhood", "TrainGraph"]
 EDGES_PER_NODE = 3
 """A sampled graph has at most this many edges for each node, beside those that it must have."""
 
+_LOOKED_AT = 4
+"""Others that facts are taken to from one entity."""
+
+_SHIFTS = tuple(range(0, 16 * _LOOKED_AT, 16))
+
 Fact = tuple[int, int, int]
 
 
@@ -84,6 +89,8 @@ class Neighbourhood:
     def __init__(self, graph: TrainGraph, without: frozenset[Fact] = frozenset()) -> None:
         self._graph = graph
         self._without = without
+        relations = graph.num_relations
+        self._blocked = {pair for h, r, t in without for pair in ((h, r), (t, r + relations))}
         self.entities: list[int] = []
         self._members: set[int] = set()
         self._facts: dict[Fact, None] = {}
@@ -108,6 +115,10 @@ class Neighbourhood:
             self._facts[start, relation, end] = None
         else:
             self._facts[end, relation - self._graph.num_relations, start] = None
+
+    def is_blocked(self, start: int, relation: int) -> bool:
+        """Whether some fact of a signed relation at an entity must stay out."""
+        return (start, relation) in self._blocked
 
     def may_cross(self, start: int, relation: int, end: int) -> bool:
         """Whether the fact behind a signed relation may be in the graph."""
@@ -141,18 +152,27 @@ class Neighbourhood:
             self.add(entity)
 
     def sample_facts(self, centre: int, draws: Draws) -> list[Fact]:
-        """The facts it must hold and a sample of the others among its entities, those at ``centre`` first."""
+        """The facts it must hold, a sample of those at ``centre``, and a sample of the others.
+
+        From each entity the facts to a few others are looked at, so that a dense source costs no more than a sparse one.
+        """
         near: list[Fact] = []
         far: list[Fact] = []
         for start in self.entities:
             facts = self._graph.facts_from[start]
-            ends = self._members & facts.keys()
-            if centre in ends:
+            ends = [end for end in self.entities if end in facts]
+            if start == centre:
+                for end in ends:
+                    near += facts[end]
+                continue
+            if centre in facts:
                 near += facts[centre]
-                ends.discard(centre)
-            pool = near if start == centre else far
-            for end in sorted(ends):
-                pool += facts[end]
+            if len(ends) > _LOOKED_AT:
+                word, places = draws.word(), len(ends)
+                ends = list(dict.fromkeys(ends[(word >> shift & 0xFFFF) * places >> 16] for shift in _SHIFTS))
+            for end in ends:
+                if end != centre:
+                    far += facts[end]
         size = len(self)
         room = max(EDGES_PER_NODE * size - len(self._facts), size // 2)
         first = self._draw(near, min(size, room), draws)

@@ -146,7 +146,8 @@ class ReasoningExample:
         answer_entities: vocabulary ids of all answers where entities have identities, also of those outside the graph.
         known_entities: further true answers from this and earlier splits, which filtered ranking leaves out.
         answer_relation: relation id in ``[0, R)`` that answers a relation query, else None.
-        supporting_paths: candidate walks that end in an answer; see :data:`Path`.
+        supporting_paths: candidate walks that lead to an answer along the query's chain, or along rules; see
+            :data:`Path`.
         competing_paths: the other candidate walks.
         pair: for a missing example, its supported twin: the same problem with the removed edges in place.
         hops: length of the longest chain; for link and relation queries of the shortest supporting path (0 if none).

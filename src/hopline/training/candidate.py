@@ -6,10 +6,11 @@ digest of each. The candidate's own sha256 is that of ``index.json``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
@@ -28,7 +29,10 @@ WEIGHTS_FILE: Final = "model.safetensors"
 CONFIG_FILE: Final = "config.json"
 VOCABULARY_FILE: Final = "vocabulary.json"
 SCORES_FILE: Final = "scores.json"
+_FILES: Final = frozenset({WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE, SCORES_FILE})
 _METADATA: Final = {"format": "pt"}  # one key alone: with two, the bytes differ from process to process
+
+Document = TypeVar("Document", bound=BaseModel)
 
 
 class _Frozen(BaseModel):
@@ -58,12 +62,8 @@ class CandidateIndex(_Frozen):
         Raises:
             DataError: it is none, or the candidate is of another architecture version.
         """
-        try:
-            index = cls.model_validate(parse_json(data, source=source))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise DataError(f"{source}: no index of a candidate: {where}: {first['msg']}") from None
+        parse_json(data, source=source)  # refuses what two readers could understand in two ways
+        index = _parse(cls, data, source, "index of a candidate")
         if index.architecture_version != ARCHITECTURE_VERSION:
             raise DataError(
                 f"{source}: found architecture version {index.architecture_version}, expected {ARCHITECTURE_VERSION}; "
@@ -94,14 +94,15 @@ def write_candidate(
 ) -> str:
     """Write a candidate's files into an existing folder, the index last, and return the sha256 of the index.
 
-    The same model, config and figures give the same bytes.
+    The same model, config and figures give the same bytes. A figure that is not a finite number is left out.
     """
+    figures = {name: value for name, value in metrics.items() if math.isfinite(value)}
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     save_file(weights, folder / WEIGHTS_FILE, _METADATA)
     documents = {
         CONFIG_FILE: config.to_dict(),
         VOCABULARY_FILE: vocabulary.model_dump(mode="json"),
-        SCORES_FILE: {"step": step, "score": score, "metrics": dict(metrics)},
+        SCORES_FILE: {"step": step, "score": score, "metrics": figures},
     }
     for name, document in documents.items():
         (folder / name).write_bytes(canonical_json(document))
@@ -134,13 +135,12 @@ def read_candidate(folder: Path, expected_sha256: str | None = None) -> LoadedCa
         )
     index = CandidateIndex.parse(data, source=str(folder / INDEX_FILE))
     files = {file.path: file for file in index.files}
-    missing = {WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE, SCORES_FILE} - set(files)
-    if missing:
-        raise DataError(f"{folder / INDEX_FILE}: names no {min(missing)}; the candidate is incomplete")
+    if set(files) != _FILES:
+        raise DataError(f"{folder / INDEX_FILE}: found files {sorted(files)}, expected {sorted(_FILES)}; train again")
     for name, file in files.items():
         _check(folder / name, file)
-    config = GraphConfig.model_validate_json(_read(folder / CONFIG_FILE))
-    vocabulary = Vocabulary.model_validate_json(_read(folder / VOCABULARY_FILE))
+    config = _parse(GraphConfig, _read(folder / CONFIG_FILE), str(folder / CONFIG_FILE), "config of a model")
+    vocabulary = _parse(Vocabulary, _read(folder / VOCABULARY_FILE), str(folder / VOCABULARY_FILE), "vocabulary")
     model = build_model(config, vocabulary)
     try:
         model.load_state_dict(load_file(folder / WEIGHTS_FILE))
@@ -148,6 +148,17 @@ def read_candidate(folder: Path, expected_sha256: str | None = None) -> LoadedCa
         what = " ".join(str(error).split())
         raise DataError(f"{folder / WEIGHTS_FILE}: the weights do not fit the config beside them: {what}") from None
     return LoadedCandidate(index.step, model.eval(), config, vocabulary)
+
+
+def _parse(kind: type[Document], data: bytes, source: str, what: str) -> Document:
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "document"
+        raise DataError(
+            f"{source}: no {what} of this version of Hopline: {where}: {first['msg']}; train again"
+        ) from None
 
 
 def _check(path: Path, file: CandidateFile) -> None:

@@ -21,6 +21,7 @@ __all__ = ["build_run_manifest"]
 
 _ENVIRONMENT: Final = ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 _COMMIT: Final = "HOPLINE_GIT_COMMIT"
+_GIT: Final = ("git_commit", "git_dirty")
 _IMAGE: Final = "HOPLINE_IMAGE_DIGEST"
 _NO_CUDA: Final = "training ran on the CPU"
 
@@ -28,11 +29,12 @@ _NO_CUDA: Final = "training ran on the CPU"
 def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: Determinism) -> dict[str, Any]:
     """Facts about a training as it stands, ready for JSON.
 
-    ``reasons`` says why a value is null. Git facts come from the build (``HOPLINE_GIT_COMMIT``), else from the work tree that
-    this package lies in, never from the folder that the process happens to run in.
+    ``reasons`` says why a value is null. Git facts come from the build (``HOPLINE_GIT_COMMIT``), else from the work tree
+    that this package lies in, never from the folder that the process happens to run in.
     """
     config, training = trainer.config, trainer.config.training
     on_cuda = trainer.device.type == "cuda"
+    commit, dirty, git_reasons = _git_facts()
     facts: dict[str, Any] = {
         "model_version": config.model.model_version,
         "config_hash": section_hash(config),
@@ -57,7 +59,8 @@ def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: 
         "pat_config": config.model.pat.model_dump(mode="json"),
         "pat_config_hash": section_hash(config.model.pat),
         "model_hash": model_hash(trainer.model.state_dict()),
-        **_git_facts(),
+        "git_commit": commit,
+        "git_dirty": dirty,
         "image_digest": os.environ.get(_IMAGE) or None,
         "parameter_count": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "parameter_buckets": dict(trainer.model.parameter_buckets()),
@@ -74,8 +77,7 @@ def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: 
         "nccl": _NO_CUDA,
         "gpus": _NO_CUDA,
         "driver": _driver_reason() if on_cuda else _NO_CUDA,
-        "git_commit": f"{_COMMIT} was not set, and the package lies in no git work tree",
-        "git_dirty": "the build tells the commit, not the state of its work tree",
+        **git_reasons,
         "image_digest": f"{_IMAGE} was not set",
         "cublas_workspace_config": f"{CUBLAS_WORKSPACE_ENV} was not set",
         "environment": f"none of {', '.join(_ENVIRONMENT)} was set",
@@ -94,13 +96,17 @@ def _link_objective(trainer: GraphTrainer) -> Mapping[str, Any]:
     return {"form": "link_logit_scale * cosine", "link_logit_scale": training.link_logit_scale}
 
 
-def _git_facts() -> dict[str, Any]:
+def _git_facts() -> tuple[str | None, bool | None, Mapping[str, str]]:
+    """Commit, whether the work tree had changes, and why one of them is not known."""
     told = os.environ.get(_COMMIT)
+    if told:
+        return told, None, {"git_dirty": f"{_COMMIT} tells the commit, not the state of the work tree"}
     root = Path(hopline.__file__).resolve().parents[2]
-    if told or not (root / ".git").exists() or not (root / "src" / "hopline").is_dir():
-        return {"git_commit": told or None, "git_dirty": None}
+    if not (root / ".git").exists() or not (root / "src" / "hopline").is_dir():
+        return None, None, dict.fromkeys(_GIT, f"{_COMMIT} was not set, and the package lies in no git work tree")
     commit, status = _git(root, "rev-parse", "HEAD"), _git(root, "status", "--porcelain")
-    return {"git_commit": commit, "git_dirty": None if status is None else bool(status)}
+    dirty = None if status is None else bool(status)
+    return commit, dirty, dict.fromkeys(_GIT, f"{_COMMIT} was not set, and git failed or is not installed")
 
 
 def _git(root: Path, *arguments: str) -> str | None:

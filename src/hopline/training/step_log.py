@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from hopline.errors import DataError
-from hopline.storage import canonical_json
+from hopline.storage import canonical_json, parse_json
 
 __all__ = ["StepLog"]
 
@@ -28,7 +27,7 @@ class StepLog:
 
     def records(self) -> list[dict[str, Any]]:
         """All records."""
-        return [json.loads(line) for line in self._lines]
+        return [_record(line) for line in self._lines]
 
     def to_bytes(self) -> bytes:
         """One canonical JSON object a line."""
@@ -40,7 +39,15 @@ class StepLog:
         lines = data.splitlines()
         try:
             for line in lines:
-                json.loads(line)
-        except ValueError:
-            raise DataError(f"{source}: the step log is damaged; remove this state") from None
+                _record(line)
+        except DataError as error:
+            raise DataError(f"{source}: the step log is damaged ({error}); remove this state") from None
         return cls(lines)
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    # Not json.loads: it takes the canonical form of a large float for an integer of another value.
+    record = parse_json(line, source="a line")
+    if not isinstance(record, dict):
+        raise DataError(f"a line: found {record!r}, expected an object")
+    return record

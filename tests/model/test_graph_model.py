@@ -271,18 +271,25 @@ def test_every_parameter_gets_a_gradient_in_every_batch(model: GraphModel) -> No
 
 
 def test_ranking_is_bilinear_plus_scaled_structure() -> None:
-    """The ranking adds a node's structural score to its entity, and leaves entities outside the graph as they are."""
+    """The ranking adds a node's structural score to its entity, and one learned score to all entities outside the graph."""
     model = _model(transductive=True)
     example = make_examples(1, identity=True)[0]
     forward = _forward(model, [example])
     assert model.transductive is not None
-    scale = model.transductive.structure.scale[example.query.chains[0][0]]
+    relation = example.query.chains[0][0]
+    scale, absent = (getattr(model.transductive.structure, name)[relation] for name in ("scale", "threshold"))
     inside = torch.from_numpy(example.graph.node_entities)
     added = forward.ranking_logits - forward.bilinear_logits
     _close(added[0, inside], scale * forward.entity_logits)
     outside = torch.ones(ENTITIES, dtype=torch.bool)
     outside[inside] = False
-    assert not added[0, outside].any()
+    _close(added[0, outside], (scale * absent).expand(int(outside.sum())))
+    trained = model.forward_batch(make_batch([example])).ranking_logits.sum()
+    trained.backward()
+    assert {n for n, p in model.named_parameters() if p.grad is not None and p.grad.any()} == {
+        "transductive.structure.scale",
+        "transductive.structure.threshold",
+    }
 
 
 def test_bilinear_scores_are_complex_products() -> None:

@@ -131,10 +131,12 @@ def test_ranking_leaves_other_true_answers_out() -> None:
     targets = torch.tensor([[True, False, True, False, False]])
     excluded = torch.tensor([[False, True, False, False, False]])
     logits = torch.tensor([[1.0, 7.0, 2.0, 0.5, -1.0]], requires_grad=True)
+    bilinear = torch.tensor([[0.3, 0.2, -1.0, 0.0, 0.5]])
     inputs = _inputs(6, identity=True)
     inputs = replace(
         inputs,
         ranking_logits=logits,
+        bilinear_logits=bilinear,
         ranking_targets=targets,
         ranking_excluded=excluded,
         ranking_graph=torch.tensor([0]),
@@ -142,6 +144,8 @@ def test_ranking_leaves_other_true_answers_out() -> None:
     )
     rivals = torch.logsumexp(logits[0, 3:], 0)
     expected = (F.softplus(rivals - logits[0, 0]) + F.softplus(rivals - logits[0, 2])) / 2
+    rivals = torch.logsumexp(bilinear[0, [1, 3, 4]], 0)  # the bilinear part is held against known answers too
+    expected = expected + (F.softplus(rivals - bilinear[0, 0]) + F.softplus(rivals - bilinear[0, 2])) / 2
     out = MultiTaskLoss(LossConfig())(inputs).components["answer"]
     torch.testing.assert_close(out, expected / inputs.rows)
     out.backward()

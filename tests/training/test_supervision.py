@@ -118,14 +118,15 @@ def test_labels() -> None:
 
 
 def test_answer_weight_follows_the_question() -> None:
-    """Boolean queries are about their second anchor, relation queries about no node, sets about all."""
+    """Boolean queries are about their second anchor, relation queries about no node, sets about all; contradicted none."""
     batch = make_batch(make_examples(24))
     inputs, _ = _inputs(batch)
-    kind = batch.kind[batch.node_graph]
-    assert inputs.answer_weight[(kind != 4) & (kind != 5)].all()
-    assert not inputs.answer_weight[kind == 5].any()
+    kind = torch.where(batch.status == 2, -1, batch.kind)[batch.node_graph]
+    assert inputs.answer_weight[(kind >= 0) & (kind != 4) & (kind != 5)].all()
+    assert not inputs.answer_weight[(kind == 5) | (kind == -1)].any()
     looked_at = inputs.answer_weight.nonzero().view(-1)
-    expected = batch.anchor_node[(batch.anchor_slot == 1) & (batch.kind[batch.anchor_graph] == 4)]
+    asked = (batch.kind == 4) & (batch.status != 2)
+    expected = batch.anchor_node[(batch.anchor_slot == 1) & asked[batch.anchor_graph]]
     assert torch.equal(looked_at[kind[looked_at] == 4], expected)
 
 
@@ -139,7 +140,7 @@ def test_known_answers_are_not_pushed_down() -> None:
         if graph in rows:
             assert inputs.ranking_excluded[rows[graph], entity]
             assert not inputs.answer_weight[node].any()
-        elif batch.kind[graph] == 1:
+        elif batch.kind[graph] == 1 and batch.status[graph] != 2:
             assert inputs.answer_weight[node].all()
     total = sum(int((batch.answer_entity_graph == row).sum()) for row in rows)
     assert int(inputs.ranking_targets.sum()) == total > 0

@@ -22,7 +22,9 @@ class Forward:
         node_states: ``[N, H]``.
         entity_logits: ``[N]``; above 0 = the node is an answer.
         ranking_logits: ``[L, V]`` score of every vocabulary entity, for the L link queries of a transductive model: the
-            bilinear score, plus the structural score of the nodes that the row's graph holds; ``[0, 0]`` otherwise.
+            bilinear score, plus the structural score (entity logit) of the nodes that the row's graph holds, with a learned
+            scale; ``[0, 0]`` otherwise. Only that mix learns from it: both scores come in detached, so that neither leans on
+            what the other has memorised.
         bilinear_logits: ``[L, V]`` the bilinear part alone.
         ranking_graph: int64 ``[L]`` their rows.
         next_hop_logits: ``[S+, 2R]`` which relation continues a supporting path from where the step starts.
@@ -40,7 +42,8 @@ class Forward:
         pat_mask: bool ``[G]`` rows that have both, elsewhere the two have no meaning; *label*.
         support_logit: ``[G]`` above 0 = the query is supported; *taught*.
         contradiction_logits: ``[G, 3]`` over STATUS_INDEX; *taught*.
-        count_logits: ``[G, C + 1]`` classes 0..max_count, meant for count and aggregate queries; *taught*.
+        count_logits: ``[G, C + 1]`` log-probabilities of 0..max_count answers, meant for count and aggregate queries;
+            *taught*.
         confidence_logit: ``[G]`` expected score of the own answer, before calibration; *taught*.
     """
 

@@ -137,10 +137,10 @@ class GraphModel(nn.Module):
         entity_logits = self.entities(states, summary, batch.node_graph, signals)
         expected = segment_sum(torch.sigmoid(entity_logits), batch.node_graph, plan.graphs)[:, None]
         walked = segment_sum(walk.joint, batch.node_graph, plan.graphs)
-        state = self.trunk([summary, attention.evidence, selected.states, features, selected.mass, expected.log1p()])
-        support_logit = self.trunk.support(state)[:, 0].float()
-        contradiction_logits = self.trunk.status(state).float()
-        count_logits = self.count(state, expected, walked)
+        state, support_logit, contradiction_logits = self.trunk(
+            [summary, attention.evidence, selected.states], torch.cat([features, selected.mass, expected.log1p()], 1)
+        )
+        count_logits = self.count(state, expected, walked, contradiction_logits)
 
         steps = plan.supporting_steps
         nodes_from = states.index_select(0, plan.step_from.index_select(0, steps))
@@ -264,8 +264,12 @@ class GraphModel(nn.Module):
         place = place.index_select(0, batch.node_graph)
         place = torch.where(batch.node_entity >= 0, place, len(rows))
         cell = place * V + batch.node_entity.clamp(min=0)
-        structure = segment_sum(entity_logits, cell, (len(rows) + 1) * V).view(len(rows) + 1, V)[:-1]
-        return bilinear, bilinear + self.transductive.structure(relation)[:, None] * structure
+        size = (len(rows) + 1, V)
+        scores = entity_logits.new_zeros(size).view(-1).index_copy(0, cell, entity_logits).view(size)[:-1]
+        inside = (
+            torch.zeros(size, dtype=torch.bool, device=cell.device).view(-1).index_fill(0, cell, True).view(size)[:-1]
+        )
+        return bilinear, bilinear.detach() + self.transductive.structure(relation, scores.detach(), inside)
 
     def _relation(self, batch: GraphBatch, plan: BatchPlan, padded: Tensor, evidence: Tensor) -> Tensor:
         """``[Q, R]`` for the relation queries."""

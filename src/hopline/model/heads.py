@@ -6,11 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hopline.graph import STATUSES
+from hopline.graph import STATUS_INDEX, STATUSES, Status
 
 __all__ = ["ConfidenceHead", "CountHead", "EdgeHead", "EntityHead", "EvidenceTrunk", "LinkHead", "StepHead", "mlp"]
 
 _NODE_SIGNALS = 5
+_CONFLICT_SPEAKS_FOR = {Status.SUPPORTED: -1.0, Status.MISSING: 0.0, Status.CONTRADICTED: 1.0}
+_GAIN = 4.0
+"""Multiplies weights that lead straight to logits, so that they move as fast as logits have to."""
 
 
 def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
@@ -27,8 +30,9 @@ class EntityHead(nn.Module):
         self.row = nn.Linear(hidden_dim, hidden_dim, bias=False)
         self.signals = nn.Linear(_NODE_SIGNALS, hidden_dim, bias=False)
         self.out = nn.Linear(hidden_dim, 1)
-        self.joint = _Scale(4.0)
-        nn.init.constant_(self.out.bias, -3.0)
+        self.joint = _Scale(8.0)
+        nn.init.normal_(self.out.weight, std=0.02)
+        nn.init.constant_(self.out.bias, -4.0)
 
     def forward(self, states: Tensor, summary: Tensor, node_graph: Tensor, signals: Tensor) -> Tensor:
         """``[N]`` from states ``[N, H]``, summaries ``[G, H]`` and signals ``[N, 5]``, whose first is the joint walk."""
@@ -77,29 +81,56 @@ class EvidenceTrunk(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.support = mlp(hidden_dim, hidden_dim, 1)
         self.status = mlp(hidden_dim, hidden_dim, len(STATUSES))
+        self.direct = nn.Linear(features, 1 + len(STATUSES), bias=False)
+        nn.init.zeros_(self.direct.weight)
+        with torch.no_grad():  # the first feature is the conflict on the query's way
+            self.direct.weight[:, 0] = torch.tensor([-1.0, *(_CONFLICT_SPEAKS_FOR[status] for status in STATUSES)])
 
-    def forward(self, parts: list[Tensor]) -> Tensor:
-        """``[G, H]`` from the parts, ``3 * H + features`` wide together."""
-        state: Tensor = self.dropout(F.gelu(self.norm(self.inner(torch.cat(parts, 1)))))
-        return state
+    def forward(self, states: list[Tensor], features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """State ``[G, H]``, support logit ``[G]`` and status logits ``[G, 3]``.
+
+        Args:
+            states: three of ``[G, H]``.
+            features: ``[G, features]``; they also reach the logits directly. The first is the conflict on the query's way.
+        """
+        state: Tensor = self.dropout(F.gelu(self.norm(self.inner(torch.cat([*states, features], 1)))))
+        direct = _GAIN * self.direct(features)
+        support = self.support(state)[:, 0] + direct[:, 0]
+        return state, support.float(), (self.status(state) + direct[:, 1:]).float()
 
 
 class CountHead(nn.Module):
-    """How many answers there are: classes 0..max_count, drawn to the expected number of answering nodes."""
+    """How many answers there are, as classes 0..max_count: none if the query is not supported, else drawn to the expected
+    number of answering nodes."""
 
     def __init__(self, *, hidden_dim: int, max_count: int) -> None:
         super().__init__()
         self.inner = mlp(hidden_dim + 2, hidden_dim, max_count + 1)
         self.pull = _Scale(1.0)
+        self.pull_walked = _Scale(1.0)
         self.max_count = max_count
 
-    def forward(self, state: Tensor, expected: Tensor, walked: Tensor) -> Tensor:
-        """``[G, C + 1]`` from states ``[G, H]``, and the counts ``[G, 1]`` that the entity head and the walk expect."""
+    def forward(self, state: Tensor, expected: Tensor, walked: Tensor, status: Tensor) -> Tensor:
+        """Log-probabilities ``[G, C + 1]``.
+
+        Args:
+            state: ``[G, H]``.
+            expected, walked: ``[G, 1]`` how many nodes the entity head and the walk expect.
+            status: logits ``[G, 3]``.
+        """
         logits: Tensor = self.inner(torch.cat([state, expected.log1p(), walked.log1p()], 1)).float()
-        classes = torch.arange(self.max_count + 1, device=state.device)
-        distance = (classes - expected.clamp(max=float(self.max_count))).square().clamp(max=9.0)
-        pulled: Tensor = logits - self.pull(distance)
-        return pulled
+        pulled = logits - self.pull(self._distance(expected)) - self.pull_walked(self._distance(walked))
+        chance = F.log_softmax(status, -1)
+        supported = chance[:, STATUS_INDEX["supported"], None]
+        others = [index for name, index in STATUS_INDEX.items() if name != "supported"]
+        nothing = chance[:, others].logsumexp(-1)
+        counted = F.log_softmax(pulled, -1) + supported
+        return torch.cat([torch.logaddexp(counted[:, :1], nothing[:, None]), counted[:, 1:]], 1)
+
+    def _distance(self, count: Tensor) -> Tensor:
+        """``[G, C + 1]`` squared distance of every class from a count, up to 9."""
+        classes = torch.arange(self.max_count + 1, device=count.device)
+        return (classes - count.clamp(max=float(self.max_count))).square().clamp(max=9.0)
 
 
 class ConfidenceHead(nn.Module):

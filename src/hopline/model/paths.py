@@ -55,12 +55,14 @@ class PathEncoder(nn.Module):
         signature = segment_sum(ordered, batch.step_path, P) / batch.path_length.clamp(min=1).sqrt()[:, None]
         signature = F.gelu(self.signature(signature))
 
-        signals = F.pad(torch.cat([walk.joint, walk.reached, conflicts.node], 1), (0, 0, 0, 1))  # [N + 1, 4]
+        signals = F.pad(torch.cat([walk.joint, walk.reached], 1), (0, 0, 0, 1))  # [N + 1, 3]
+        doubt = torch.log1p(-conflicts.edge.clamp(max=0.999)).index_select(0, batch.step_edge)[:, None]
         second = plan.anchors[:, 1].index_select(0, batch.path_graph)
         features = torch.cat(
             [
                 self._follows(batch, plan, walk),
                 signals.index_select(0, plan.path_end),
+                -torch.expm1(segment_sum(doubt, batch.step_path, P)),
                 (plan.path_end == second).float()[:, None],
                 batch.path_length.float().log1p()[:, None],
             ],

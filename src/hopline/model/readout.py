@@ -21,30 +21,34 @@ WALK_FEATURES = 12
 
 def walk_features(batch: GraphBatch, plan: BatchPlan, walk: WalkStates, conflicts: Conflicts) -> Tensor:
     """``[G, 12]`` scalars of each row: how many nodes the chains reach, how far they get, whether the second anchor is
-    among them, how much conflict lies where they pass, and how large the graph is."""
+    among them, whether an edge that they cross is in conflict, and how large the graph is."""
     G = plan.graphs
-    frontiers = torch.cat([*walk.frontiers[1:], walk.visited, walk.joint], 1)  # [N, 2 * hops + 2]
-    alive = -torch.expm1(segment_sum(torch.log1p(-frontiers.clamp(max=0.999)), batch.node_graph, G))
-    steps = alive[:, :-2].reshape(G, plan.hops, 2)
-    hop = torch.arange(plan.hops, device=steps.device)[:, None]
+    frontiers = torch.cat([*walk.frontiers[1:], walk.joint], 1)  # [N, 2 * hops + 1]
+    alive = _any(frontiers, batch.node_graph, G)
+    hop = torch.arange(plan.hops, device=alive.device)[:, None]
     inside = hop < plan.chain_length[:, None]  # [G, hops, 2]
-    progress = (steps * inside).sum(1) / plan.chain_length.clamp(min=1)  # [G, 2]
-    touched = torch.minimum(conflicts.node, walk.visited)  # [N, 1]
-    sums = segment_sum(torch.cat([walk.joint, walk.reached, touched, conflicts.node], 1), batch.node_graph, G)
-    somewhere = -torch.expm1(segment_sum(torch.log1p(-touched.clamp(max=0.999)), batch.node_graph, G))
+    progress = (alive[:, :-1].view(G, plan.hops, 2) * inside).sum(1) / plan.chain_length.clamp(min=1)  # [G, 2]
+    conflict = torch.stack([walk.crossed * conflicts.edge, conflicts.edge], 1)  # [E, 2]
+    sums = segment_sum(torch.cat([walk.joint, walk.reached], 1), batch.node_graph, G)
     second = F.pad(walk.joint, (0, 0, 0, 1)).index_select(0, plan.anchors[:, 1])
     return torch.cat(
         [
+            _any(conflict[:, :1], batch.edge_graph, G),
             progress,
             alive[:, -1:],
             sums.log1p(),
-            somewhere,
+            segment_sum(conflict, batch.edge_graph, G).log1p(),
             second,
             plan.node_count.float().log1p()[:, None] / 5,
             plan.two_chains.float()[:, None],
         ],
         1,
     )
+
+
+def _any(chances: Tensor, index: Tensor, segments: int) -> Tensor:
+    """Noisy or over the rows of each segment."""
+    return -torch.expm1(segment_sum(torch.log1p(-chances.clamp(max=0.999)), index, segments))
 
 
 class GraphReadout(nn.Module):

@@ -22,7 +22,7 @@ class BilinearBranch(nn.Module):
         for table in (self.entity, self.relation):
             nn.init.normal_(table.weight, std=rank**-0.5)
         self.dropout = nn.Dropout(dropout)
-        self.structure = _RelationScale(2 * num_relations)
+        self.structure = _Structure(2 * num_relations)
 
     def query(self, head: Tensor, relation: Tensor) -> Tensor:
         """``[K, 2 * rank]`` the vector ``h · r``, 0 where head is -1; its inner product with an entity's is the score."""
@@ -54,16 +54,20 @@ class BilinearBranch(nn.Module):
         )
 
 
-class _RelationScale(nn.Module):
-    """How much the structural score counts beside the bilinear one, for each relation."""
+class _Structure(nn.Module):
+    """For each relation: how much the structural score counts beside the bilinear one, and what it is for an entity outside
+    the graph."""
 
     def __init__(self, relations: int) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.full((relations,), 0.1))
+        self.scale = nn.Parameter(torch.full((relations,), 0.2))
+        self.threshold = nn.Parameter(torch.full((relations,), -4.0))
 
-    def forward(self, relation: Tensor) -> Tensor:
-        value: Tensor = self.scale.index_select(0, relation)
-        return value
+    def forward(self, relation: Tensor, scores: Tensor, inside: Tensor) -> Tensor:
+        """``[L, V]`` from structural scores ``[L, V]`` and where there are any; relation ``[L]``."""
+        absent = self.threshold.index_select(0, relation)[:, None]
+        added: Tensor = self.scale.index_select(0, relation)[:, None] * torch.where(inside, scores, absent)
+        return added
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -26,22 +26,22 @@ class WalkStates:
         frontiers: hops + 1 tensors ``[N, 2]``; frontier 0 is the anchors. Past its end a chain stays where it is.
         reached: ``[N, 2]`` the last frontier.
         joint: ``[N, 1]`` reached by every chain of the query.
-        visited: ``[N, 1]`` in some frontier of some chain.
+        crossed: ``[E]`` how far some hop of some chain crosses the edge.
         gates: ``[hops * G * 2 * 2R]`` how well each relation fits each hop, in [0, 1].
     """
 
     frontiers: tuple[Tensor, ...]
     reached: Tensor
     joint: Tensor
-    visited: Tensor
+    crossed: Tensor
     gates: Tensor
 
 
 class ChainWalk(nn.Module):
     """Soft execution of relation chains.
 
-    A message of relation s passes hop relation r with ``sigmoid(match.scale * [r == s] - match.threshold + u_r · v_s)``,
-    and a node belongs to the next frontier with the probability that at least one message gets through (noisy or). It starts
+    An edge of relation s lets hop relation r pass with ``sigmoid(match.scale * [r == s] - match.threshold + u_r · v_s)``,
+    and a node belongs to the next frontier with the probability that at least one edge lets it through (noisy or). It starts
     as a nearly exact walk (u = 0) and learns through u and v which other relations may stand in for one.
     """
 
@@ -56,30 +56,34 @@ class ChainWalk(nn.Module):
 
     def forward(self, batch: GraphBatch, plan: BatchPlan) -> WalkStates:
         """Walk all chains of a batch."""
-        D, N = plan.hops, plan.nodes
+        D, N, relations = plan.hops, plan.nodes, 2 * self.num_relations
         chains = plan.chains[:, :, :D].permute(2, 0, 1)  # [D, G, 2]
         likeness = F.embedding(chains, self.query.weight) @ self.edge.weight.t()  # [D, G, 2, 2R]
-        relations = torch.arange(2 * self.num_relations, device=chains.device)
-        same = (chains[..., None] == relations).to(likeness.dtype)
+        same = (chains[..., None] == torch.arange(relations, device=chains.device)).to(likeness.dtype)
         gates = torch.sigmoid((likeness + self.match(same)).float())  # [D, G, 2, 2R]
-        by_message = gates.transpose(2, 3).reshape(D, plan.graphs * len(relations), 2)
+        by_cell = gates.transpose(2, 3).reshape(D, plan.graphs * relations, 2)
 
+        source, target = batch.edge_index
+        ends, starts = torch.cat([target, source]), torch.cat([source, target])  # each edge both ways, [2E]
+        cell = batch.edge_graph * relations + batch.edge_type_ids
+        cell = torch.cat([cell, cell + self.num_relations])
         here = _at_nodes(plan.anchors, plan.two_chains, N)  # [N, 2]
-        frontiers, visited = [here], here
+        frontiers = [here]
         length = plan.chain_length.index_select(0, batch.node_graph)  # [N, 2]
+        crossed = torch.zeros((len(ends), 2), device=here.device)
         for hop in range(D):
-            gate = by_message[hop].index_select(0, plan.message_cell)  # [M, 2]
-            step = (gate * here.index_select(0, batch.message_source)).clamp(max=_LARGEST_STEP)
-            arrived = -torch.expm1(segment_sum(torch.log1p(-step), batch.message_target, N))
+            walking = torch.where(hop < length, here, 0.0)
+            step = by_cell[hop].index_select(0, cell) * walking.index_select(0, starts)  # [2E, 2]
+            arrived = -torch.expm1(segment_sum(torch.log1p(-step.clamp(max=_LARGEST_STEP)), ends, N))
             here = torch.where(hop < length, arrived, here)
             frontiers.append(here)
-            visited = torch.maximum(visited, here)
+            crossed = torch.maximum(crossed, step)
         two = plan.two_chains.index_select(0, batch.node_graph)[:, None]
         return WalkStates(
             frontiers=tuple(frontiers),
             reached=here,
             joint=torch.where(two, here[:, :1] * here[:, 1:], here[:, :1]),
-            visited=torch.maximum(visited[:, :1], visited[:, 1:]),
+            crossed=crossed.amax(1).view(2, -1).amax(0),
             gates=gates.reshape(-1),
         )
 

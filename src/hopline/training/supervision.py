@@ -52,7 +52,6 @@ def build_loss_inputs(
     linked[: len(positive)] = 1.0
 
     gold = _answer_nodes(batch)
-    weight, listwise = _answer_weight(batch, ranked=model.transductive is not None)
     targets, excluded = _ranking_labels(batch, forward)
     edge_scores, edge_targets, edge_graph, edge_weight, edge_penalty = _ask_edges(
         model, batch, seed=seed, step=step, each=edge_queries
@@ -86,9 +85,10 @@ def build_loss_inputs(
         pat_mask=forward.pat_mask,
         answer_logits=forward.entity_logits,
         answer_labels=gold,
-        answer_weight=weight,
+        answer_weight=_answer_weight(batch),
         answer_graph=batch.node_graph,
-        answer_listwise=listwise,
+        answer_listwise=batch.kind == _LINK,
+        bilinear_logits=forward.bilinear_logits,
         ranking_logits=forward.ranking_logits,
         ranking_targets=targets,
         ranking_excluded=excluded,
@@ -173,11 +173,11 @@ def _answer_nodes(batch: GraphBatch) -> Tensor:
     return torch.zeros(batch.num_nodes, device=batch.node_graph.device).index_fill(0, batch.answer_node, 1.0)
 
 
-def _answer_weight(batch: GraphBatch, *, ranked: bool) -> tuple[Tensor, Tensor]:
-    """Which nodes the answer loss looks at, float ``[N]``, and which rows are ranked among their nodes, bool ``[G]``.
+def _answer_weight(batch: GraphBatch) -> Tensor:
+    """Which nodes the answer loss looks at, float ``[N]``.
 
     Set and count queries: all nodes. Boolean: the second anchor, the only node the question is about. Relation: none. Link:
-    all but other true answers.
+    all but other true answers. Contradicted rows: none; it is their status, not their nodes, that leaves them unanswered.
     """
     mode = batch.answer_mode
     everywhere = (mode != _MODE[AnswerMode.BOOLEAN]) & (mode != _MODE[AnswerMode.RELATION])
@@ -187,7 +187,8 @@ def _answer_weight(batch: GraphBatch, *, ranked: bool) -> tuple[Tensor, Tensor]:
     link = batch.kind == _LINK
     looked_at = everywhere.index_select(0, batch.node_graph) | second
     looked_at &= ~(_known_nodes(batch) & link.index_select(0, batch.node_graph))
-    return looked_at.to(torch.float32), link & (not ranked)
+    looked_at &= (batch.status != _CONTRADICTED).index_select(0, batch.node_graph)
+    return looked_at.to(torch.float32)
 
 
 def _known_nodes(batch: GraphBatch) -> Tensor:

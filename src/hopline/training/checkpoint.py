@@ -18,6 +18,7 @@ import torch
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
+    get_optimizer_state_dict,
     get_state_dict,
     set_model_state_dict,
     set_state_dict,
@@ -124,20 +125,19 @@ def _tensors(model: GraphModel, optimizer: torch.optim.Optimizer, state: Trainin
     """Weights, and the moments once there are any: torch would make up moments that count one update too many."""
     if not state.applied_updates:
         return {"model": get_model_state_dict(model)}
-    weights, moments = get_state_dict(model, optimizer)
-    return {"model": weights, "optimizer": moments}
+    weights, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": weights, "moments": optimizer_state["state"]}
 
 
 def _put_back(model: GraphModel, optimizer: torch.optim.Optimizer, tensors: dict[str, Any]) -> None:
-    if "optimizer" not in tensors:
+    if "moments" not in tensors:
         set_model_state_dict(model, tensors["model"])
         optimizer.state.clear()
         return
-    # The saved groups hold the saved settings; what the config says now counts.
-    settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-    set_state_dict(model, optimizer, model_state_dict=tensors["model"], optim_state_dict=tensors["optimizer"])
-    for group, now in zip(optimizer.param_groups, settings, strict=True):
-        group.update(now)
+    # The groups with their settings are this optimizer's own: what the config says now counts.
+    groups = get_optimizer_state_dict(model, optimizer)["param_groups"]
+    moments = {"state": tensors["moments"], "param_groups": groups}
+    set_state_dict(model, optimizer, model_state_dict=tensors["model"], optim_state_dict=moments)
 
 
 @contextmanager

@@ -1,0 +1,151 @@
+"""A tiny dataset, and trainings on it that take a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+from hopline.config import DatasetConfig, ExampleCounts, GraphConfig, ModelConfig, TrainingConfig
+from hopline.datasets import Dataset, build_dataset
+from hopline.model import GraphModel, build_model
+from hopline.progress import Event
+from hopline.training import GraphTrainer, LocalCandidateStore, LocalCheckpointStore, SplitBatches, seed_everything
+
+DATA = DatasetConfig(
+    examples=ExampleCounts(train=64, valid=24, calibration=16, test=16),
+    workers=1,
+    min_nodes=8,
+    max_nodes=14,
+    missing_share=0.3,
+)
+
+
+class Events:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.all: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.all.append(event)
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.all if event.kind == kind]
+
+
+def assert_same_training(one: GraphTrainer, other: GraphTrainer) -> None:
+    """Weights, moments, loop state and log are equal to the bit; of a candidate's URI the folder it lies in may differ."""
+    pairs = zip(one.model.state_dict().items(), other.model.state_dict().items(), strict=True)
+    for (name, a), (other_name, b) in pairs:
+        assert name == other_name
+        assert torch.equal(a, b), name
+    moments, others = (get_optimizer_state_dict(t.model, t.optimizer)["state"] for t in (one, other))
+    assert moments.keys() == others.keys()
+    for name, values in moments.items():
+        for key, value in values.items():
+            assert torch.equal(value, others[name][key]), (name, key)
+    states = [trainer.state.model_dump() for trainer in (one, other)]
+    for state in states:
+        for candidate in state["candidates"]:
+            candidate["uri"] = candidate["uri"].rpartition("/")[2]
+    assert states[0] == states[1]
+    assert one.log.to_bytes() == other.log.to_bytes()
+
+
+class Bench:
+    """Trainings on the tiny dataset, each with its stores in a folder of its own."""
+
+    def __init__(self, dataset: Dataset, folder: Path) -> None:
+        self.dataset = dataset
+        self.folder = folder
+        self.events = Events()
+
+    def config(self, model: Mapping[str, Any] | None = None, **training: Any) -> GraphConfig:
+        training = {
+            "batch_size": 16,
+            "max_steps": 12,
+            "backward_chunk_size": 6,
+            "evaluation_every": 4,
+            "checkpoint_every": 4,
+            "log_every": 3,
+            **training,
+        }
+        model = {"hidden_dim": 8, "layers": 1, "dropout": 0.1, **(model or {})}
+        return GraphConfig(name="test", dataset=DATA, model=ModelConfig(**model), training=TrainingConfig(**training))
+
+    def model(self, config: GraphConfig) -> GraphModel:
+        seed_everything(config.training.seed, deterministic=True)
+        return build_model(config, self.dataset.vocabulary)
+
+    def trainer(self, config: GraphConfig | None = None, **options: Any) -> GraphTrainer:
+        config = config or self.config()
+        return GraphTrainer(self.model(config), config, "cpu", sink=self.events, **options)
+
+    def batches(self, config: GraphConfig | None = None, split: str = "train") -> SplitBatches:
+        config = config or self.config()
+        relations = self.dataset.vocabulary.num_relations
+        return SplitBatches(self.dataset.split(split), config.training, num_relations=relations)
+
+    def states(self, name: str = "run") -> LocalCheckpointStore:
+        return LocalCheckpointStore(self.folder / name / "states")
+
+    def candidates(self, config: GraphConfig, name: str = "run") -> LocalCandidateStore:
+        return LocalCandidateStore(self.folder / name / "candidates", config, self.dataset.vocabulary)
+
+    def resumed(self, config: GraphConfig, name: str = "run") -> GraphTrainer:
+        """A fresh trainer that restored the newest state in the folder ``name``."""
+        trainer = self.trainer(config)
+        assert trainer.load_checkpoint(self.states(name)) is not None
+        return trainer
+
+    same = staticmethod(assert_same_training)
+
+    def run(
+        self,
+        config: GraphConfig | None = None,
+        *,
+        name: str = "run",
+        score: Callable[[int], float] = lambda step: (step * 7 % 11) / 11,
+        **options: Any,
+    ) -> GraphTrainer:
+        """Train from the newest state in the folder ``name``, with scores by step, and return the trainer."""
+        config = config or self.config()
+        trainer = self.trainer(config)
+        trainer.load_checkpoint(self.states(name))
+        trainer.train(
+            self.batches(config),
+            evaluate=lambda model: {"overall.score": score(trainer.step)},
+            checkpoints=self.states(name),
+            candidates=self.candidates(config, name),
+            **options,
+        )
+        return trainer
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("dataset")
+    build_dataset(DATA, folder)
+    return Dataset.open(folder)
+
+
+@pytest.fixture
+def bench(dataset: Dataset, tmp_path: Path) -> Bench:
+    return Bench(dataset, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def leave_torch_as_it_was() -> Iterator[None]:
+    """Seeding switches global settings of torch on; other tests of the same process have theirs."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark, np.random.get_state()
+    yield
+    torch.use_deterministic_algorithms(before[0])
+    torch.backends.cudnn.benchmark = before[1]
+    torch.backends.cudnn.deterministic = False
+    np.random.set_state(before[2])

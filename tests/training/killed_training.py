@@ -1,0 +1,55 @@
+"""A training that kills itself at a given place: ``killed_training.py DATASET FOLDER PLACE``; the tests run it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from conftest import Bench
+
+from hopline.datasets import Dataset
+from hopline.training import LocalCheckpointStore, candidate, local
+
+
+def die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def when(module: Any, name: str, calls: int) -> None:
+    """Die at a call of a function, counted from 1."""
+    original = getattr(module, name)
+    count = 0
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == calls:
+            die()
+        return original(*arguments, **options)
+
+    setattr(module, name, counted)
+
+
+def main(dataset: str, folder: str, place: str) -> None:
+    bench = Bench(Dataset.open(Path(dataset)), Path(folder))
+    options: dict[str, Any] = {}
+    if place == "step":
+        options["on_step"] = lambda output: die() if output.step == 6 else None
+    elif place == "evaluation":
+        options["score"] = lambda step: die() if step == 8 else (step * 7 % 11) / 11
+    elif place == "candidate":
+        when(candidate, "sha256_file", 7)  # amid the second candidate
+    elif place == "write":
+        when(local, "_sync_file", 16)  # amid the files of the second state: its first two are the candidates'
+    elif place == "commit":
+        when(local, "_remove", 4)  # the second state is written and has no name yet
+    elif place == "retention":
+        when(LocalCheckpointStore, "delete", 1)  # the last state is committed, the first one is still there
+    bench.run(bench.config(max_steps=12), **options)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

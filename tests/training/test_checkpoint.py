@@ -1,0 +1,244 @@
+"""Saving and restoring a training."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from hopline.errors import DataError, IntegrityError, StoreError, TerminatedError
+
+
+def last(bench, name: str = "run") -> Path:
+    step = bench.states(name).committed()[-1]
+    return bench.folder / name / "states" / f"step-{step:08d}"
+
+
+def flip(path: Path, offset: int = 100) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("step", [0, 7, 8])
+def test_a_stopped_run_continues_as_if_nothing_had_happened(bench, step: int) -> None:
+    """G47, G51, G54, G57, D32, D33, D37: weights, moments, data position, best score, patience, history, candidates, random
+    draws and step log are equal to the bit, with dropout on and wherever the run was stopped."""
+    config = bench.config(patience=3)
+    whole = bench.run(config, name="whole")
+    trainer = bench.trainer(config)
+    with pytest.raises(TerminatedError, match=f"after step {step}; its state was saved"):
+        trainer.train(
+            bench.batches(config),
+            evaluate=lambda model: {"overall.score": (trainer.step * 7 % 11) / 11},
+            checkpoints=bench.states("parts"),
+            candidates=bench.candidates(config, "parts"),
+            stop=lambda: trainer.step == step,
+        )
+    assert bench.states("parts").committed()[-1] == step
+    continued = bench.run(config, name="parts")
+    bench.same(whole, continued)
+    assert continued.step == 12
+    assert continued.best_score == whole.best_score == max((s * 7 % 11) / 11 for s in (4, 8, 12))
+
+
+def test_a_finished_run_is_restored_as_it_was_and_trains_no_further(bench) -> None:
+    """G51, D33."""
+    whole = bench.run()
+    steps: list[int] = []
+    again = bench.run(on_step=lambda output: steps.append(output.step))
+    assert not steps
+    bench.same(whole, again)
+
+
+def test_a_run_that_stopped_early_stays_stopped_after_a_restart(bench) -> None:
+    """G42, D33, D34: patience and its end are part of the state."""
+    config = bench.config(patience=1, max_steps=40)
+    bench.run(config, score=lambda step: -step)
+    again = bench.run(config, score=lambda step: -step)
+    assert again.stopped_early
+    assert again.step == 8
+
+
+def test_a_longer_limit_continues_a_finished_run(bench) -> None:
+    """G22, D38: the horizon is the new config's, not the saved one."""
+    short = bench.run(bench.config(max_steps=8))
+    assert short.state.stop_reason == "reached step 8"
+    rates: list[float] = []
+    longer = bench.run(bench.config(max_steps=16), on_step=lambda output: rates.append(output.learning_rate))
+    assert longer.step == 16
+    assert len(rates) == 8
+    straight: list[float] = []
+    bench.run(bench.config(max_steps=16), name="straight", on_step=lambda output: straight.append(output.learning_rate))
+    assert rates == straight[8:]
+
+
+def test_settings_come_from_the_config_and_not_from_the_saved_state(bench) -> None:
+    """D38: a changed weight decay, beta or learning rate holds after a resume."""
+    bench.run(bench.config(max_steps=4))
+    changed = bench.config(max_steps=8, weight_decay=0.3, betas=(0.5, 0.6), learning_rate=0.5)
+    trainer = bench.resumed(changed)
+    assert {group["weight_decay"] for group in trainer.optimizer.param_groups} == {0.3, 0.0}
+    assert {tuple(group["betas"]) for group in trainer.optimizer.param_groups} == {(0.5, 0.6)}
+    batches = bench.batches(changed)
+    assert trainer.train_step(batches.chunks(trainer.step)).learning_rate > 0.1
+
+
+def test_moments_follow_the_names_of_parameters(bench) -> None:
+    """G52, D39: other groups, other order; each parameter keeps its own moments."""
+    one = bench.run(bench.config(max_steps=4))
+    other = bench.resumed(bench.config(max_steps=8, query_encoder_lr_scale=0.1))
+    assert len(one.optimizer.param_groups) == 2
+    assert len(other.optimizer.param_groups) == 4
+    parameters = dict(other.model.named_parameters())
+    for name, parameter in one.model.named_parameters():
+        for key, value in one.optimizer.state[parameter].items():
+            assert torch.equal(value, other.optimizer.state[parameters[name]][key]), (name, key)
+
+
+def test_only_the_newest_states_are_kept(bench) -> None:
+    """G55, D40: retention."""
+    bench.run(bench.config(checkpoint_every=2, keep_checkpoints=3))
+    assert bench.states().committed() == [8, 10, 12]
+
+
+def test_the_end_is_saved_wherever_it_falls(bench) -> None:
+    """G56, D40: a final checkpoint, also without periodic ones."""
+    bench.run(bench.config(max_steps=5, checkpoint_every=0))
+    assert bench.states().committed() == [5]
+
+
+def test_an_altered_byte_falls_back_to_the_state_before_and_says_so(bench) -> None:
+    """G63, D36: the state before is used, loudly, and leads to the same end."""
+    whole = bench.run()
+    flip(last(bench) / "state.json", 40)
+    continued = bench.run()
+    warnings = [event.message for event in bench.events.of("warning")]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("the training state of step 12 cannot be used: ")
+    bench.same(whole, continued)
+
+
+@pytest.mark.parametrize(
+    "file", ["tensors/__0_0.distcp", "tensors/.metadata", "state.json", "steps.jsonl", "digests.json"]
+)
+def test_an_altered_byte_of_any_file_is_found(bench, file: str) -> None:
+    """G63, D36."""
+    bench.run(bench.config(max_steps=1))
+    flip(last(bench) / file, 40)
+    with pytest.raises((IntegrityError, DataError), match=r"step-00000001.*"):
+        bench.trainer().load_checkpoint(bench.states())
+
+
+def test_nothing_altered_is_ever_unpickled(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G63, D36: the reader of torch is not even called."""
+    bench.run(bench.config(max_steps=4))
+    flip(last(bench) / "tensors/.metadata")
+    monkeypatch.setattr("hopline.training.checkpoint.load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(IntegrityError, match="altered"):
+        bench.trainer().load_checkpoint(bench.states())
+
+
+def test_when_no_state_can_be_read_training_does_not_start_anew(bench) -> None:
+    """G55, D36: everything that was trained would be lost without a word."""
+    bench.run()
+    for step in bench.states().committed():
+        flip(bench.folder / f"run/states/step-{step:08d}/state.json", 1)
+    with pytest.raises(IntegrityError, match="step-00000012"):
+        bench.run()
+    assert len(bench.events.of("warning")) == 2
+
+
+def test_a_state_of_another_model_is_refused_in_one_line(bench) -> None:
+    """G63: the state does not fit, and is not half loaded."""
+    bench.run(bench.config(max_steps=4))
+    for other in (bench.config({"hidden_dim": 16}, max_steps=4), bench.config(max_steps=4, link_head="mlp")):
+        with pytest.raises(DataError, match="does not fit this model") as caught:
+            bench.trainer(other).load_checkpoint(bench.states())
+        assert "\n" not in str(caught.value)
+
+
+def test_a_state_under_another_step_is_refused(bench) -> None:
+    bench.run(bench.config(max_steps=4))
+    states = bench.folder / "run" / "states"
+    shutil.copytree(states / "step-00000004", states / "step-00000009")
+    trainer = bench.trainer()
+    trainer.load_checkpoint(bench.states())
+    assert trainer.step == 4
+    assert "holds the state of step 4" in bench.events.of("warning")[0].message
+
+
+def test_a_damaged_state_file_is_one_clear_sentence(bench) -> None:
+    """G63: with matching digests but a state that is none."""
+    bench.run(bench.config(max_steps=4))
+    folder = bench.folder / "copy"
+    shutil.copytree(last(bench), folder)
+    (folder / "digests.json").unlink()
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "step": "four"}))
+    bench.states().save(4, folder)
+    with pytest.raises(DataError, match="no training state of this version of Hopline: step"):
+        bench.trainer().load_checkpoint(bench.states())
+
+
+def test_a_full_disk_ends_training_and_leaves_the_last_state_whole(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D35: a failed save destroys nothing."""
+    config = bench.config(max_steps=8)
+    bench.run(bench.config(max_steps=4))
+    before = bench.resumed(config)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hopline.training.local.shutil.copytree", full)
+    with pytest.raises(StoreError, match="the disk is full"):
+        bench.run(config)
+    monkeypatch.undo()
+    assert bench.states().committed() == [4]
+    assert [path.name for path in (bench.folder / "run/states").iterdir()] == ["step-00000004"]
+    bench.same(before, bench.resumed(config))
+    bench.run(config)
+    assert bench.states().committed() == [4, 8]
+
+
+def test_a_disk_that_fills_while_tensors_are_written_is_an_error_too(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D35: torch reports it beside all other exceptions; it must not pass the handlers of errors by."""
+    trainer = bench.trainer()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("torch.distributed.checkpoint.filesystem.FileSystemWriter.write_data", full)
+    with pytest.raises(StoreError, match="the disk is full"):
+        trainer.save_checkpoint(bench.states())
+    assert bench.states().committed() == []
+
+
+PLACES = ["step", "evaluation", "candidate", "write", "commit", "retention"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_killed_run_ends_as_an_undisturbed_one(bench, place: str) -> None:
+    """G54, G55, D32, D33, D35: kill -9 during a step, an evaluation, the writing of a candidate, of a state, its commit,
+    and the removal of an old one."""
+    whole = bench.run(name="whole")
+    script = Path(__file__).with_name("killed_training.py")
+    command = [sys.executable, str(script), str(bench.dataset.folder), str(bench.folder), place]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    killed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    left = bench.states().committed()
+    assert left
+    assert left[-1] < 12 or place == "retention"
+    continued = bench.run()
+    bench.same(whole, continued)
+    assert bench.states().committed()[-2:] == bench.states("whole").committed()
+    assert bench.candidates(bench.config()).steps() == bench.candidates(bench.config(), "whole").steps()
+    assert not bench.events.of("warning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -81,11 +81,30 @@ class StoreCandidates:
                 folder, model, self._config, self._vocabulary, step=step, score=score, metrics=metrics
             )
             put_folder(self._store, key, folder)
-        return CandidateRecord(step=step, uri=self._store.uri(key), sha256=sha256, score=score)
+        return CandidateRecord(step=step, uri=self.uri(step), sha256=sha256, score=score)
+
+    def uri(self, step: int) -> str:
+        """Where the candidate of a step lies."""
+        return self._store.uri(self._key(step))
 
     def delete(self, step: int) -> None:
         """Let go of a candidate."""
         self._dropped.add(step)
+
+    def gone(self, records: Iterable[CandidateRecord]) -> list[int]:
+        """Steps of the candidates that are not there any more, or not whole.
+
+        Raises:
+            IntegrityError: one was altered.
+        """
+        return [
+            record.step
+            for record in records
+            if not candidate_is_there(
+                self._store,
+                CandidateResult(step=record.step, uri=self.uri(record.step), sha256=record.sha256, score=record.score),
+            )
+        ]
 
     def prune(self) -> None:
         """Remove what was let go."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from hopline.config import GraphConfig, ResolvedConfig
 from hopline.datasets import SPLITS, Dataset
-from hopline.errors import DataError
+from hopline.errors import DataError, NotFoundError
 from hopline.evaluation import (
     Calibration,
     Candidate,
@@ -27,7 +27,7 @@ from hopline.evaluation import (
 from hopline.model import GraphModel
 from hopline.progress import Event, EventSink, NullSink
 from hopline.report import ReportData, SplitSummary, collect_samples, model_card, render_report
-from hopline.stages.checkpoints import fetch_candidate
+from hopline.stages.checkpoints import candidate_is_there, fetch_candidate
 from hopline.stages.evaluation_record import (
     METRICS_FILE,
     CalibrationRecord,
@@ -92,6 +92,7 @@ def evaluate(
     request = evaluate_request(config.config, run)
     with exclusive(store, request, sink):
         sink.emit(Event("evaluate", "start", f"{len(run.candidates)} candidates of run {run_hash[:12]}"))
+        _check_candidates(store, run)
         found = read_record(store, request, EvaluateResult)
         if found is not None and check_folder(store, key_of(store, found.report_uri).rpartition("/")[0]):
             sink.emit(Event("evaluate", "done", f"reused the choice of step {found.step}"))
@@ -101,6 +102,12 @@ def evaluate(
         write_record(store, request, result)
         sink.emit(Event("evaluate", "done", f"chose step {result.step}"))
         return result
+
+
+def _check_candidates(store: Store, run: TrainResult) -> None:
+    for candidate in run.candidates:
+        if not candidate_is_there(store, candidate):
+            raise NotFoundError(f"{candidate.uri}: the candidate is gone, or a file of it; train again to get it back")
 
 
 def _evaluate(
@@ -117,12 +124,12 @@ def _evaluate(
     record = EvaluationRecord(
         dataset_hash=dataset.dataset_hash,
         run_hash=run.run_hash,
-        checkpoint_uri=chosen.uri,
+        checkpoint_key=key_of(store, chosen.uri),
         checkpoint_sha256=chosen.sha256,
         step=chosen.step,
         rule=choice.rule,
         weights=config.config.evaluation.selection,
-        candidates=tuple(_candidate_metrics(m) for m in measured),
+        candidates=tuple(_candidate_metrics(store, m) for m in measured),
         calibration=CalibrationRecord.of(calibration),
         metrics=finite(test.metrics),
         slices=slice_metrics(test),
@@ -186,11 +193,11 @@ def _on_valid(store: Store, result: CandidateResult, config: GraphConfig, measur
     return _Measured(result, Candidate(result.step, score, result.sha256, metrics))
 
 
-def _candidate_metrics(measured: _Measured) -> CandidateMetrics:
+def _candidate_metrics(store: Store, measured: _Measured) -> CandidateMetrics:
     score = measured.candidate.score
     return CandidateMetrics(
         step=measured.result.step,
-        uri=measured.result.uri,
+        key=key_of(store, measured.result.uri),
         sha256=measured.result.sha256,
         score=score if math.isfinite(score) else None,
         metrics=finite(measured.candidate.metrics),

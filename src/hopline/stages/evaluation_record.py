@@ -25,7 +25,8 @@ class CandidateMetrics(_Record):
     """One candidate on valid."""
 
     step: int
-    uri: str
+    key: str
+    """Where it lies under the root."""
     sha256: str
     score: float | None
     """Selection score; null where it was not a number."""
@@ -62,7 +63,8 @@ class EvaluationRecord(_Record):
     schema_version: Literal[1] = 1
     dataset_hash: str
     run_hash: str
-    checkpoint_uri: str
+    checkpoint_key: str
+    """Where the chosen checkpoint lies under the root."""
     checkpoint_sha256: str
     step: int
     rule: str

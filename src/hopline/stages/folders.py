@@ -75,13 +75,16 @@ class FolderIndex(BaseModel):
 def put_folder(store: Store, prefix: str, folder: Path, *, last: str = FolderIndex.FILE) -> None:
     """Copy a local folder to ``prefix``; the file ``last`` is written last.
 
-    A folder in the store without ``last`` counts as not there; what an earlier copy left is removed first.
+    A folder in the store without ``last`` counts as not there: what an earlier copy left is removed first. One with the same
+    ``last`` gets the files that it lacks.
+
+    Raises:
+        IntegrityError: the same folder is there, and a file of it was altered.
     """
     marker = (folder / last).read_bytes()
     found = store.get_bytes_with_etag(f"{prefix}/{last}")
-    if found is not None and found[0] == marker:
-        return
-    delete_folder(store, prefix, last=last)
+    if found is None or found[0] != marker:
+        delete_folder(store, prefix, last=last)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / last)
     upload_files(
         store,

@@ -11,6 +11,7 @@ from hopline.config import ResolvedConfig
 from hopline.datasets import DatasetIndex
 from hopline.errors import DataError, IntegrityError, NotFoundError
 from hopline.lineage import (
+    ChampionPointer,
     GateDecision,
     Manifest,
     Measured,
@@ -33,6 +34,7 @@ from hopline.lineage import (
     verify,
     write_weight_shards,
 )
+from hopline.lineage.champion import champion_key
 from hopline.lineage.record import RunManifest
 from hopline.lineage.schema import (
     SELECTION_RULE,
@@ -120,7 +122,9 @@ def _publish(
     sink: EventSink,
 ) -> PublishResult:
     run = read_run(store, record.run_hash)
-    chosen = CandidateResult(step=record.step, uri=record.checkpoint_uri, sha256=record.checkpoint_sha256, score=None)
+    chosen = CandidateResult(
+        step=record.step, uri=store.uri(record.checkpoint_key), sha256=record.checkpoint_sha256, score=None
+    )
     loaded = fetch_candidate(store, chosen)
     with tempfile.TemporaryDirectory(prefix="hopline-publish-") as temporary:
         staged = Path(temporary)
@@ -157,7 +161,7 @@ def _build(
 ) -> Manifest:
     name, gate = config.config.name, config.config.publish.gate
     champion = read_champion(store, name)
-    before = None if champion is None else measured_at_publishing(store, name, champion.manifest_hash)
+    before = None if champion is None else _measured(store, champion)
     decision = decide(gate, Measured("", split_digest(index, record.split), record.metrics), before)
     return Manifest.build(
         name=name,
@@ -167,7 +171,7 @@ def _build(
         config=config_part(config),
         environment=environment_part(run.run_manifest),
         training=_training_part(run),
-        evaluation=_evaluation_part(record, index, weights_digest),
+        evaluation=_evaluation_part(store, record, index, weights_digest),
         parents=_parents(config, decision, before),
         pipeline=pipeline_part(),
     )
@@ -190,8 +194,21 @@ def _started(store: Store, request: Request, subjects: Subjects) -> Manifest | N
 def _decide(config: ResolvedConfig, store: Store, index: DatasetIndex, version: PublishResult) -> PublishResult:
     name = config.config.name
     challenger = measured_at_publishing(store, name, version.manifest_hash)
-    move = move_champion(store, name, challenger, config.config.publish.gate)
+    gate = config.config.publish.gate
+    move = move_champion(store, name, challenger, gate, measure=lambda champion: _measured(store, champion))
     return version.model_copy(update={"champion": move.champion, "reasons": move.decision.reasons})
+
+
+def _measured(store: Store, champion: ChampionPointer) -> Measured:
+    """The champion's metrics. Raises NotFoundError, saying what to do, if its version is gone."""
+    try:
+        return measured_at_publishing(store, champion.name, champion.manifest_hash)
+    except NotFoundError:
+        pointer = store.uri(champion_key(champion.name))
+        raise NotFoundError(
+            f"{pointer}: the champion is version {champion.manifest_hash}, which is gone or has lost its manifest; restore "
+            "it, or remove the pointer to publish without a champion to compare with"
+        ) from None
 
 
 def _verified(found: PublishResult) -> bool:
@@ -252,7 +269,9 @@ def _attempt(attempt: AttemptRecord) -> Attempt:
     )
 
 
-def _evaluation_part(record: EvaluationRecord, index: DatasetIndex, weights_digest: str) -> EvaluationPart:
+def _evaluation_part(
+    store: Store, record: EvaluationRecord, index: DatasetIndex, weights_digest: str
+) -> EvaluationPart:
     return EvaluationPart.known(
         {
             "split": record.split,
@@ -262,7 +281,7 @@ def _evaluation_part(record: EvaluationRecord, index: DatasetIndex, weights_dige
             "candidates": tuple(
                 candidate(
                     step=c.step,
-                    uri=c.uri,
+                    uri=store.uri(c.key),
                     sha256=c.sha256,
                     score=c.score,
                     metrics=c.metrics,
@@ -272,7 +291,9 @@ def _evaluation_part(record: EvaluationRecord, index: DatasetIndex, weights_dige
                 for c in record.candidates
             ),
             "rule": SelectionRule(id=SELECTION_RULE, text=record.rule, weights=record.weights),
-            "chosen": CheckpointReference(uri=record.checkpoint_uri, step=record.step, sha256=record.checkpoint_sha256),
+            "chosen": CheckpointReference(
+                uri=store.uri(record.checkpoint_key), step=record.step, sha256=record.checkpoint_sha256
+            ),
             "calibration": Calibration.known(
                 {
                     "method": record.calibration.note,

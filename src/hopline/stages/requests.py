@@ -20,7 +20,7 @@ from hopline.storage import Store, canonical_json, parse_json, sha256_bytes
 
 __all__ = ["Request", "read_record", "write_record"]
 
-_SCHEMA: Final = 1
+_SCHEMA: Final = 2
 
 Result = TypeVar("Result", bound=StageResult)
 
@@ -70,7 +70,8 @@ def read_record(store: Store, request: Request, kind: type[Result]) -> Result | 
     try:
         if document["request"] != request.document():
             raise DataError(f"{uri}: the record is for another request than its name says; delete it to redo the stage")
-        return kind.model_validate({**document["result"], "reused": True})
+        result = _moved(document["result"], document["root"], store.base_uri)
+        return kind.model_validate({**result, "reused": True})
     except (KeyError, TypeError, ValidationError) as error:
         what = " ".join(str(error).split())
         raise DataError(f"{uri}: no record of a {request.stage} result ({what}); delete it to redo the stage") from None
@@ -78,5 +79,20 @@ def read_record(store: Store, request: Request, kind: type[Result]) -> Result | 
 
 def write_record(store: Store, request: Request, result: StageResult) -> None:
     """Record a result; the last write of a stage. A record that is already there with the same result is success."""
-    document = {"request": request.document(), "result": result.model_dump(mode="json", exclude={"reused"})}
+    document = {
+        "request": request.document(),
+        "root": store.base_uri,
+        "result": result.model_dump(mode="json", exclude={"reused"}),
+    }
     store.put_bytes(request.key, canonical_json(document), if_absent=False)
+
+
+def _moved(value: Any, before: str, now: str) -> Any:
+    """A result as its URIs are since the root was moved, copied or mounted elsewhere."""
+    if isinstance(value, dict):
+        return {name: _moved(item, before, now) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_moved(item, before, now) for item in value]
+    if isinstance(value, str) and value.startswith(f"{before}/"):
+        return now + value.removeprefix(before)
+    return value

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, field_validator, model_serializer
+
+from hopline.config import ExampleCounts
 
 __all__ = ["CandidateResult", "EvaluateResult", "GenerateResult", "PublishResult", "StageResult", "TrainResult"]
 
@@ -13,7 +17,14 @@ class StageResult(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     reused: bool
-    """The output existed and verified, so the stage did nothing."""
+    """The output existed and verified, so the stage did nothing. The last key of every result."""
+
+    @model_serializer(mode="wrap")
+    def _reused_last(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        record: dict[str, Any] = serialize(self)
+        if "reused" in record:
+            record["reused"] = record.pop("reused")
+        return record
 
 
 class GenerateResult(StageResult):
@@ -22,7 +33,12 @@ class GenerateResult(StageResult):
     dataset_uri: str
     dataset_hash: str
     examples: dict[str, int]
-    """Examples in each split."""
+    """Examples in each split, in the order of the splits."""
+
+    @field_validator("examples")
+    @classmethod
+    def _in_order(cls, value: dict[str, int]) -> dict[str, int]:
+        return {split: value[split] for split in ExampleCounts.model_fields if split in value}
 
 
 class CandidateResult(BaseModel):
@@ -54,7 +70,13 @@ class EvaluateResult(StageResult):
     checkpoint_sha256: str
     step: int
     metrics: dict[str, float]
+    """Metric on test -> value, sorted by name."""
     report_uri: str
+
+    @field_validator("metrics")
+    @classmethod
+    def _sorted(cls, value: dict[str, float]) -> dict[str, float]:
+        return dict(sorted(value.items()))
 
 
 class PublishResult(StageResult):

@@ -72,8 +72,14 @@ def _train(config: GraphConfig, store: Store, dataset: Dataset, run_hash: str, s
     trainer = GraphTrainer(build_model(config, dataset.vocabulary), config, sink=sink)
     candidates = StoreCandidates(store, run_hash, config, dataset.vocabulary)
     checkpoints = StoreCheckpoints(store, run_hash, candidates)
+    resumed_from = trainer.load_checkpoint(checkpoints)
+    if gone := candidates.gone(trainer.state.candidates):
+        sink.emit(Event("train", "warning", f"the candidate of step {gone[0]} is gone; training from the beginning"))
+        for step in checkpoints.committed():
+            checkpoints.delete(step)
+        return _train(config, store, dataset, run_hash, sink)
     attempts = AttemptLog(store, run_hash, examples_per_step=batches.examples_per_step)
-    attempts.start(*_restore(trainer, checkpoints))
+    attempts.start(trainer.step, resumed_from)
     try:
         with _stop_flag() as stop:
             reason = trainer.train(
@@ -92,12 +98,7 @@ def _train(config: GraphConfig, store: Store, dataset: Dataset, run_hash: str, s
         raise TrainingDivergedError(message)
     candidates.keep_only({candidate.step for candidate in trainer.state.candidates})
     attempts.end(reason, trainer.step)
-    return _finish(store, trainer, dataset, run_hash, attempts, determinism)
-
-
-def _restore(trainer: GraphTrainer, checkpoints: StoreCheckpoints) -> tuple[int, str | None]:
-    digest = trainer.load_checkpoint(checkpoints)
-    return trainer.step, digest
+    return _finish(store, trainer, dataset, run_hash, attempts, determinism, candidates)
 
 
 def _finish(
@@ -107,6 +108,7 @@ def _finish(
     run_hash: str,
     attempts: AttemptLog,
     determinism: Determinism,
+    candidates: StoreCandidates,
 ) -> TrainResult:
     state, log = trainer.state, trainer.log.to_bytes()
     assert state.stop_reason is not None
@@ -127,7 +129,8 @@ def _finish(
         run_uri=store.uri(run_prefix(run_hash)),
         run_hash=run_hash,
         candidates=tuple(
-            CandidateResult(step=c.step, uri=c.uri, sha256=c.sha256, score=c.score)
+            # Not the URI of the training state: that tells where the root was then.
+            CandidateResult(step=c.step, uri=candidates.uri(c.step), sha256=c.sha256, score=c.score)
             for c in sorted(state.candidates, key=lambda candidate: candidate.step)
         ),
         steps=state.step,

@@ -76,6 +76,9 @@ class GraphTrainer:
         self._scaler = make_scaler(self.effective_precision, self.device)
         self._sink = sink or NullSink()
         self._restored = False
+        if self.effective_precision != config.training.precision:
+            asked, used = config.training.precision, self.effective_precision
+            self.emit("note", f"training.precision {asked} works on CUDA alone; {self.device} trains in {used}")
 
     @property
     def step(self) -> int:

@@ -23,7 +23,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-import hopline.errors
 from hopline.config import ResolvedConfig
 from hopline.errors import HoplineError, TerminatedError
 from hopline.lineage import VerifyReport, verify
@@ -33,7 +32,7 @@ from hopline.stages.results import EvaluateResult, GenerateResult, PublishResult
 from hopline.stages.roots import dataset_prefix, open_root
 from pipelines.progress import GRACE, EventTail
 
-__all__ = ["PipelineRun", "StepCrashedError", "run_pipeline"]
+__all__ = ["PipelineRun", "StepCrashedError", "StepFailedError", "run_pipeline"]
 
 _LOOK: Final = 0.1  # seconds between looks at the side file
 _RESULT_OF: Final[Mapping[str, type[StageResult]]] = {
@@ -45,6 +44,14 @@ _RESULT_OF: Final[Mapping[str, type[StageResult]]] = {
 _STAGES: Final = tuple(_RESULT_OF)
 _NEXT: Final = dict(itertools.pairwise(_STAGES))
 _EXCEPTION: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .*)?)$", re.MULTILINE)
+
+
+class StepFailedError(HoplineError):
+    """The typed error of a step, with the exit code that goes with it there."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # a class variable of every other error
 
 
 class StepCrashedError(HoplineError):
@@ -82,7 +89,7 @@ def run_pipeline(resolved: ResolvedConfig, *, root: str, sink: EventSink, verbos
         verbose: what kfp and the steps print goes to stderr; else to a file that is kept only if a step crashes.
 
     Raises:
-        HoplineError: the typed error of the step that failed.
+        StepFailedError: a step ended with a typed error; the message and the exit code are its own.
         StepCrashedError: a step ended without one; the message names the file with its output.
         KeyboardInterrupt, TerminatedError: Ctrl-C, SIGTERM; the steps have been stopped, and had time to save their state.
     """
@@ -184,9 +191,9 @@ class _Watch:
             why = _last_exception(log) if log else ""
             why = why or "it ended without saying why, perhaps killed"
             return StepCrashedError(f"{self._stage}: {why}; {where}")
-        kind = getattr(hopline.errors, str(self._error.values.get("type")), None)
-        if isinstance(kind, type) and issubclass(kind, HoplineError):
-            return kind(self._error.message)
+        kind, exit_code = self._error.values.get("type"), self._error.values.get("exit_code")
+        if kind != "InternalError" and isinstance(exit_code, int):
+            return StepFailedError(self._error.message, exit_code)
         message = " ".join(self._error.message.split())
         return StepCrashedError(f"{self._error.stage}: {message}; {where}")
 

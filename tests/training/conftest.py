@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,7 @@ class Bench:
         training = {
             "batch_size": 16,
             "max_steps": 12,
-            "backward_chunk_size": 6,
+            "backward_chunk_size": 10,
             "evaluation_every": 4,
             "checkpoint_every": 4,
             "log_every": 3,
@@ -140,8 +142,31 @@ def bench(dataset: Dataset, tmp_path: Path) -> Bench:
     return Bench(dataset, tmp_path)
 
 
+@dataclass(frozen=True)
+class Undisturbed:
+    """A training of the default config from its start to its end, for comparison."""
+
+    trainer: GraphTrainer
+    states: list[int]
+    candidates: list[int]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    bench = Bench(dataset, tmp_path_factory.mktemp("undisturbed"))
+    with torch_as_it_was():
+        trainer = bench.run()
+    return Undisturbed(trainer, bench.states().committed(), bench.candidates(trainer.config).steps())
+
+
 @pytest.fixture(autouse=True)
 def leave_torch_as_it_was() -> Iterator[None]:
+    with torch_as_it_was():
+        yield
+
+
+@contextmanager
+def torch_as_it_was() -> Iterator[None]:
     """Seeding switches global settings of torch on; other tests of the same process have theirs."""
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark, np.random.get_state()
     yield

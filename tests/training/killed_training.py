@@ -1,4 +1,7 @@
-"""A training that kills itself at a given place: ``killed_training.py DATASET FOLDER PLACE``; the tests run it."""
+"""Trainings that kill themselves: ``killed_training.py DATASET FOLDER PLACE...``; the tests run it.
+
+Each place has a process of its own, forked before torch has started any thread, and a folder ``FOLDER/PLACE``.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ def when(module: Any, name: str, calls: int) -> None:
     setattr(module, name, counted)
 
 
-def main(dataset: str, folder: str, place: str) -> None:
-    bench = Bench(Dataset.open(Path(dataset)), Path(folder))
+def train(dataset: str, folder: Path, place: str) -> None:
+    bench = Bench(Dataset.open(Path(dataset)), folder)
     options: dict[str, Any] = {}
     if place == "step":
         options["on_step"] = lambda output: die() if output.step == 6 else None
@@ -49,6 +52,17 @@ def main(dataset: str, folder: str, place: str) -> None:
     elif place == "retention":
         when(LocalCheckpointStore, "delete", 1)  # the last state is committed, the first one is still there
     bench.run(bench.config(max_steps=12), **options)
+
+
+def main(dataset: str, folder: str, *places: str) -> None:
+    for place in places:
+        child = os.fork()
+        if not child:
+            train(dataset, Path(folder) / place, place)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
+            raise SystemExit(f"{place}: was not killed, status {status}")
 
 
 if __name__ == "__main__":

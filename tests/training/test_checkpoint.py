@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 from hopline.errors import DataError, IntegrityError, StoreError, TerminatedError
+from tests.training.conftest import Bench
 
 
 def last(bench, name: str = "run") -> Path:
@@ -28,11 +28,10 @@ def flip(path: Path, offset: int = 100) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 7, 8])
-def test_a_stopped_run_continues_as_if_nothing_had_happened(bench, step: int) -> None:
+def test_a_stopped_run_continues_as_if_nothing_had_happened(bench, undisturbed, step: int) -> None:
     """G47, G51, G54, G57, D32, D33, D37: weights, moments, data position, best score, patience, history, candidates, random
     draws and step log are equal to the bit, with dropout on and wherever the run was stopped."""
-    config = bench.config(patience=3)
-    whole = bench.run(config, name="whole")
+    config, whole = bench.config(), undisturbed.trainer
     trainer = bench.trainer(config)
     with pytest.raises(TerminatedError, match=f"after step {step}; its state was saved"):
         trainer.train(
@@ -221,24 +220,31 @@ def test_a_disk_that_fills_while_tensors_are_written_is_an_error_too(bench, monk
     assert bench.states().committed() == []
 
 
+@pytest.fixture(scope="module")
+def killed(dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trainings that were killed, each in a folder with the name of the place."""
+    folder = tmp_path_factory.mktemp("killed")
+    script = Path(__file__).with_name("killed_training.py")
+    command = [sys.executable, str(script), str(dataset.folder), str(folder), *PLACES]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
 PLACES = ["step", "evaluation", "candidate", "write", "commit", "retention"]
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_killed_run_ends_as_an_undisturbed_one(bench, place: str) -> None:
+def test_a_killed_run_ends_as_an_undisturbed_one(killed: Path, undisturbed, dataset, place: str) -> None:
     """G54, G55, D32, D33, D35: kill -9 during a step, an evaluation, the writing of a candidate, of a state, its commit,
     and the removal of an old one."""
-    whole = bench.run(name="whole")
-    script = Path(__file__).with_name("killed_training.py")
-    command = [sys.executable, str(script), str(bench.dataset.folder), str(bench.folder), place]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    killed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    bench = Bench(dataset, killed / place)
     left = bench.states().committed()
     assert left
     assert left[-1] < 12 or place == "retention"
     continued = bench.run()
-    bench.same(whole, continued)
-    assert bench.states().committed()[-2:] == bench.states("whole").committed()
-    assert bench.candidates(bench.config()).steps() == bench.candidates(bench.config(), "whole").steps()
+    bench.same(undisturbed.trainer, continued)
+    assert bench.states().committed()[-2:] == undisturbed.states
+    assert bench.candidates(bench.config()).steps() == undisturbed.candidates
     assert not bench.events.of("warning")

@@ -154,7 +154,7 @@ def test_a_metric_that_is_not_there_is_named(bench) -> None:
         trainer.train(bench.batches(), evaluate=lambda model: {"link.mrr": 0.5})
 
 
-def test_sigterm_saves_and_ends_with_its_own_code(bench) -> None:
+def test_sigterm_saves_and_ends_with_its_own_code(bench, undisturbed) -> None:
     """G56, D28: the flag that a signal sets is seen at the next step."""
     flag = threading.Event()
 
@@ -169,13 +169,13 @@ def test_sigterm_saves_and_ends_with_its_own_code(bench) -> None:
         signal.signal(signal.SIGTERM, before)
     assert caught.value.exit_code == 143
     assert bench.states().committed() == [4, 6]
-    bench.same(bench.run(), bench.run(name="whole"))
+    bench.same(bench.run(), undisturbed.trainer)
 
 
-def test_a_stop_during_evaluation_saves_and_evaluates_again_afterwards(bench) -> None:
+def test_a_stop_during_evaluation_saves_and_evaluates_again_afterwards(bench, undisturbed) -> None:
     """G56: half an evaluation is none; the run ends as an undisturbed one."""
     config = bench.config()
-    whole = bench.run(config, name="whole")
+    whole = undisturbed.trainer
     for place in (8, 12):
         name = f"stopped-{place}"
 

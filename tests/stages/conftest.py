@@ -12,6 +12,9 @@ import pytest
 
 from tests.stages.workbench import Forks, chain
 
+COMMIT = "0" * 40
+"""The commit that the manifests name: that of the work tree may change while tests run."""
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -27,6 +30,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOPLINE_CACHE", str(folder / "cache"))
+        patch.setenv("HOPLINE_GIT_COMMIT", COMMIT)
         return Finished(folder / "root", chain(folder / "root"))
 
 
@@ -39,6 +43,7 @@ def root(finished: Finished, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOPLINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOPLINE_GIT_COMMIT", COMMIT)
     monkeypatch.delenv("HOPLINE_ROOT", raising=False)
 
 

@@ -22,8 +22,10 @@ MODULES = ("alone", "published", "evaluate_stage", "generate_stage", "publish_st
 def serve() -> None:
     for name in MODULES:
         importlib.import_module(f"hopline.stages.{name}")
-    importlib.import_module("hopline.cli.stages")
-    importlib.import_module("torch.distributed.checkpoint")
+    # What is imported late: it takes long, and another user may not be able to read the interpreter's modules.
+    for name in ("hopline.cli.stages", "torch.distributed.checkpoint", "torch._inductor.config"):
+        importlib.import_module(name)
+    "".encode("utf-16be")
     identity = sys.modules["hopline.stages.identity"]
     for stage in identity.STAGE_PACKAGES:
         identity.stage_code(stage)

@@ -174,3 +174,11 @@ class Forks:
         self._server.stdin.close()
         self._server.stdout.close()
         self._server.wait(30)
+
+
+def manifest(published: Mapping[str, Any], root: str | Path) -> dict[str, Any]:
+    """The manifest of a published version without what depends on when and where: the root, and the attempts."""
+    text = Path(published["manifest_uri"].removeprefix("file://")).read_text()
+    document = json.loads(text.replace(Path(root).as_uri(), "ROOT"))
+    del document["training"]["attempts"]
+    return document

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hopline.errors import DataError, IntegrityError
+from hopline.errors import DataError, IntegrityError, NotFoundError
 from hopline.storage import Store, canonical_json, parse_json, sha256_bytes, sha256_file
 from hopline.storage.transfer import Upload, upload_files
 
@@ -104,17 +104,16 @@ def delete_folder(store: Store, prefix: str, *, last: str = FolderIndex.FILE) ->
 
 
 def check_folder(store: Store, prefix: str) -> bool:
-    """Whether a folder is complete: False if it, or a file of it, is gone.
+    """Whether a folder that is named by the digest of its index is complete: False if it, or a file of it, is gone.
 
     Raises:
         IntegrityError: a file was altered.
     """
-    key = f"{prefix}/{FolderIndex.FILE}"
-    found = store.get_bytes_with_etag(key)
-    if found is None:
+    try:
+        index = _named_index(store, prefix)
+    except NotFoundError:
         return False
-    files = [(file.path, file.sha256, file.bytes) for file in FolderIndex.parse(found[0], source=store.uri(key)).files]
-    return check_files(store, prefix, files)
+    return check_files(store, prefix, [(file.path, file.sha256, file.bytes) for file in index.files])
 
 
 def check_files(store: Store, prefix: str, files: list[tuple[str, str, int]]) -> bool:
@@ -140,15 +139,18 @@ def check_files(store: Store, prefix: str, files: list[tuple[str, str, int]]) ->
 
 
 def read_file(store: Store, prefix: str, path: str) -> bytes:
-    """The bytes of one file of a folder, checked against its index.
+    """The bytes of one file of a folder that is named by the digest of its index, checked against that.
 
     Raises:
         NotFoundError: there is no such folder or file.
         IntegrityError: the file was altered.
     """
-    key = f"{prefix}/{FolderIndex.FILE}"
-    index = FolderIndex.parse(store.get_bytes(key), source=store.uri(key))
-    for file in index.files:
+    for file in _named_index(store, prefix).files:
         if file.path == path:
             return store.get_bytes(f"{prefix}/{path}", sha256=file.sha256)
-    raise DataError(f"{store.uri(key)}: names no {path}; remove the folder to make it again")
+    raise DataError(f"{store.uri(prefix)}: its index names no {path}; remove the folder to make it again")
+
+
+def _named_index(store: Store, prefix: str) -> FolderIndex:
+    key = f"{prefix}/{FolderIndex.FILE}"
+    return FolderIndex.parse(store.get_bytes(key, sha256=prefix.rpartition("/")[2]), source=store.uri(key))

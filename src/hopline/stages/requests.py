@@ -70,6 +70,8 @@ def read_record(store: Store, request: Request, kind: type[Result]) -> Result | 
     try:
         if document["request"] != request.document():
             raise DataError(f"{uri}: the record is for another request than its name says; delete it to redo the stage")
+        if not isinstance(document["root"], str):
+            raise TypeError(f"root is {document['root']!r}")
         result = _moved(document["result"], document["root"], store.base_uri)
         return kind.model_validate({**result, "reused": True})
     except (KeyError, TypeError, ValidationError) as error:

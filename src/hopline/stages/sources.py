@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hopline.errors import NotFoundError
+from hopline.errors import DataError, NotFoundError
 from hopline.stages.roots import cache_folder
 from hopline.storage import open_object, open_store, sha256_bytes
 
@@ -17,10 +17,16 @@ def local_source(source: str) -> Path | None:
     None where the source is no location: ``synthetic`` and the data sets of an installed package.
 
     Raises:
+        DataError: the source is a URI of another kind.
         NotFoundError: a remote source holds nothing.
     """
     if source == "synthetic" or source.startswith("pykeen://"):
         return None
+    if "://" in source and not source.startswith(("file://", "s3://")):
+        raise DataError(
+            f"{source}: no source can be read there; dataset.source is 'synthetic', pykeen://umls, or a folder of triples "
+            "or an examples.jsonl as a path, file:// or s3:// URI"
+        )
     if not source.startswith("s3://"):
         return Path(source.removeprefix("file://")).expanduser()
     folder = cache_folder("sources", sha256_bytes(source.encode()))

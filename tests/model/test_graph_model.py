@@ -275,9 +275,7 @@ def test_ranking_is_bilinear_plus_scaled_structure() -> None:
     model = _model(transductive=True)
     example = make_examples(1, identity=True)[0]
     forward = _forward(model, [example])
-    assert model.transductive is not None
-    relation = example.query.chains[0][0]
-    scale, absent = (getattr(model.transductive.structure, name)[relation] for name in ("scale", "threshold"))
+    scale, absent = model.ranking.scale, model.ranking.threshold
     inside = torch.from_numpy(example.graph.node_entities)
     added = forward.ranking_logits - forward.bilinear_logits
     _close(added[0, inside], scale * forward.entity_logits)
@@ -287,8 +285,8 @@ def test_ranking_is_bilinear_plus_scaled_structure() -> None:
     trained = model.forward_batch(make_batch([example])).ranking_logits.sum()
     trained.backward()
     assert {n for n, p in model.named_parameters() if p.grad is not None and p.grad.any()} == {
-        "transductive.structure.scale",
-        "transductive.structure.threshold",
+        "ranking.scale",
+        "ranking.threshold",
     }
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from hopline.config import ModelConfig
+from hopline.config import LossConfig, ModelConfig
 from hopline.graph import AnswerMode, ExampleGraph, GraphBatch, Query, QueryKind, ReasoningExample, Status
 from hopline.model import Forward, GraphModel
-from hopline.training.losses import LossInputs
+from hopline.training.losses import LossInputs, MultiTaskLoss
 from hopline.training.negatives import draw_edges, draw_negatives
 from hopline.training.supervision import answer_score, build_loss_inputs
 from tests.model.factory import ENTITIES, RELATIONS, make_batch, make_examples
@@ -243,3 +243,22 @@ def test_the_score_is_detached() -> None:
     assert not inputs.correctness.requires_grad
     inputs.confidence.sum().backward()
     assert {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None} == {"confidence"}
+
+
+def test_a_step_is_bitwise_repeatable_under_deterministic_algorithms() -> None:
+    """G53: no kernel of forward, loss or backward refuses deterministic mode, and two passes give the same bits."""
+    batch = make_batch(make_examples(24, identity=True))
+    model = _model(identity=True).train()
+    grads = []
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(2):
+            model.zero_grad(set_to_none=True)
+            inputs = build_loss_inputs(model, batch, model.forward_batch(batch), seed=0, step=0, edge_queries=4)
+            MultiTaskLoss(LossConfig(n3=0.1))(inputs).total.backward()
+            grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert grads[0].keys() == grads[1].keys() == {name for name, _ in model.named_parameters()}
+    for name, grad in grads[0].items():
+        assert torch.equal(grad, grads[1][name]), name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["BilinearBranch"]
+__all__ = ["BilinearBranch", "RankingMix"]
 
 
 class BilinearBranch(nn.Module):
@@ -22,7 +22,6 @@ class BilinearBranch(nn.Module):
         for table in (self.entity, self.relation):
             nn.init.normal_(table.weight, std=rank**-0.5)
         self.dropout = nn.Dropout(dropout)
-        self.structure = _Structure(2 * num_relations)
 
     def query(self, head: Tensor, relation: Tensor) -> Tensor:
         """``[K, 2 * rank]`` the vector ``h · r``, 0 where head is -1; its inner product with an entity's is the score."""
@@ -54,20 +53,22 @@ class BilinearBranch(nn.Module):
         )
 
 
-class _Structure(nn.Module):
-    """For each relation: how much the structural score counts beside the bilinear one, and what it is for an entity outside
-    the graph."""
+class RankingMix(nn.Module):
+    """How much a structural score counts beside the bilinear one, and what it is for an entity outside the graph.
 
-    def __init__(self, relations: int) -> None:
+    Two numbers for all relations: a pair for each fits what the bilinear branch has memorised of the training triples, and
+    ranks new ones worse.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.full((relations,), 0.2))
-        self.threshold = nn.Parameter(torch.full((relations,), -4.0))
+        self.scale = nn.Parameter(torch.tensor(0.25))
+        self.threshold = nn.Parameter(torch.tensor(-3.0))
 
-    def forward(self, relation: Tensor, scores: Tensor, inside: Tensor) -> Tensor:
-        """``[L, V]`` from structural scores ``[L, V]`` and where there are any; relation ``[L]``."""
-        absent = self.threshold.index_select(0, relation)[:, None]
-        added: Tensor = self.scale.index_select(0, relation)[:, None] * torch.where(inside, scores, absent)
-        return added
+    def forward(self, bilinear: Tensor, structure: Tensor, inside: Tensor) -> Tensor:
+        """``[L, V]`` from both scores ``[L, V]`` and where there is a structural one."""
+        mixed: Tensor = bilinear + self.scale * torch.where(inside, structure, self.threshold)
+        return mixed
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def test_a_run_that_stopped_early_stays_stopped_after_a_restart(bench) -> None:
 
 
 def test_a_longer_limit_continues_a_finished_run(bench) -> None:
-    """G22, D38: the horizon is the new config's, not the saved one."""
+    """G22, D38, D41: the horizon is the new config's, not the saved one."""
     short = bench.run(bench.config(max_steps=8))
     assert short.state.stop_reason == "reached step 8"
     rates: list[float] = []

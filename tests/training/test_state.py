@@ -12,7 +12,7 @@ from hopline.errors import DataError
 from hopline.training import CandidateRecord, TrainingState
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-COUNTS = st.integers(0, 2**53)
+COUNTS = st.integers(0, 2**53 - 1)
 CANDIDATES = st.builds(CandidateRecord, step=COUNTS, uri=st.text(), sha256=st.text("0123456789abcdef"), score=NUMBERS)
 STATES = st.builds(
     TrainingState,

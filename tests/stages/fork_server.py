@@ -64,7 +64,7 @@ def work(order: dict[str, Any], out: int, err: int, calls: int) -> None:
         os.environ.update(order["environment"])
         count_changes(calls, order["kill_at"])
         if order["kill_after"] is not None:
-            kill_after(order["kill_after"])
+            kill_after(order["kill_after"], order["by"])
         if order["user"] is not None:
             os.setgroups([])
             os.setgid(order["user"])
@@ -102,8 +102,8 @@ def count_changes(calls: int, kill_at: int | None) -> None:
         setattr(os, name, counted(getattr(os, name)))
 
 
-def kill_after(text: str) -> None:
-    """End this process by SIGKILL just after it has said an event with this text."""
+def kill_after(text: str, number: int) -> None:
+    """Send this process a signal just after it has said an event with this text."""
     from hopline.progress import Event, JsonLinesSink
 
     emit = JsonLinesSink.emit
@@ -111,7 +111,7 @@ def kill_after(text: str) -> None:
     def emit_and_die(self: JsonLinesSink, event: Event) -> None:
         emit(self, event)
         if text in event.to_json():
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
 
     JsonLinesSink.emit = emit_and_die  # type: ignore[method-assign]
 

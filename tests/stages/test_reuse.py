@@ -58,6 +58,24 @@ def test_workers_and_shard_size_change_no_hash(finished: Finished, tmp_path: Pat
     assert made["dataset_hash"] == finished.results["generate"]["dataset_hash"]
 
 
+def test_keys_that_change_no_weights_change_no_candidate(finished: Finished, tmp_path: Path) -> None:
+    """Another machine with other processors, cadences and gates makes the same run, to the byte."""
+    sets = (
+        "dataset.workers=2",
+        "dataset.shard_size=50",
+        "training.backward_chunk_size=64",
+        "training.checkpoint_every=0",
+        "training.log_every=6",
+        "evaluation.batch_size=30",
+        "evaluation.samples=0",
+        "publish.gate.minimum={link.mrr: 0.5}",
+    )
+    stage("generate", tmp_path / "root", *sets).result  # noqa: B018 - it checks the exit code
+    run = stage("train", tmp_path / "root", *sets).result
+    assert run["run_hash"] == finished.results["train"]["run_hash"]
+    assert [c["sha256"] for c in run["candidates"]] == [c["sha256"] for c in finished.results["train"]["candidates"]]
+
+
 @pytest.fixture
 def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Make the stages see a copy of the package in which a source file has one line more."""

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -126,7 +127,6 @@ class Forks:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
 
     def __call__(
@@ -134,6 +134,7 @@ class Forks:
         *arguments: str | Path,
         kill_at: int | None = None,
         kill_after: str | None = None,
+        by: int = signal.SIGKILL,
         user: int | None = None,
         environment: Mapping[str, str] | None = None,
         seconds: float = 100,
@@ -142,7 +143,7 @@ class Forks:
 
         Args:
             kill_at: the process kills itself with SIGKILL just before its n-th change of the file system, from 1.
-            kill_after: it does so just after it has written an event that contains this text.
+            kill_after: it sends itself the signal ``by`` just after it has written an event that contains this text.
             user: the numeric user that it becomes.
             environment: variables beside those of this process.
             seconds: after these it is killed, and the test fails.
@@ -153,8 +154,9 @@ class Forks:
             "arguments": [str(argument) for argument in arguments],
             "kill_at": kill_at,
             "kill_after": kill_after,
+            "by": int(by),
             "user": user,
-            "environment": {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+            "environment": {**os.environ, **(environment or {})},
         }
         timer = threading.Timer(seconds, self._server.kill)
         timer.start()

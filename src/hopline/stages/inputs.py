@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from typing import Final
 
-from hopline.config import DatasetConfig, GraphConfig
+from pydantic import BaseModel
+
+from hopline.config import DatasetConfig, EvaluationConfig, GraphConfig, PublishConfig
 from hopline.datasets import SourceFiles
 from hopline.stages.requests import Request
 from hopline.stages.results import TrainResult
 
-__all__ = ["dataset_request", "evaluate_request", "publish_request", "train_request"]
+__all__ = ["dataset_request", "evaluate_request", "publish_request", "run_config", "train_request"]
 
 _NO_CONTENT: Final = {"shard_size", "workers"}
 """Fields of the dataset section that change no content."""
 
 _NO_RESULT: Final = {"backward_chunk_size", "checkpoint_every", "keep_checkpoints", "log_every"}
 """Fields of the training section that change no weights."""
+
+
+def run_config(config: GraphConfig) -> GraphConfig:
+    """The config as far as it decides a run, the rest at its defaults: equal runs get candidates with equal bytes."""
+
+    def reset(section: BaseModel, names: set[str]) -> BaseModel:
+        fields = type(section).model_fields
+        return section.model_copy(update={name: fields[name].get_default() for name in names})
+
+    return config.model_copy(
+        update={
+            "dataset": reset(config.dataset, _NO_CONTENT),
+            "training": reset(config.training, _NO_RESULT),
+            "evaluation": EvaluationConfig(selection=config.evaluation.selection),
+            "publish": PublishConfig(),
+        }
+    )
 
 
 def dataset_request(section: DatasetConfig, source: SourceFiles) -> Request:

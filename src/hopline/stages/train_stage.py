@@ -16,7 +16,7 @@ from hopline.model import GraphModel, build_model
 from hopline.progress import Event, EventSink, NullSink
 from hopline.stages.checkpoints import StoreCandidates, StoreCheckpoints, candidate_is_there
 from hopline.stages.generate_stage import open_dataset
-from hopline.stages.inputs import train_request
+from hopline.stages.inputs import run_config, train_request
 from hopline.stages.requests import read_record, write_record
 from hopline.stages.results import CandidateResult, TrainResult
 from hopline.stages.roots import dataset_prefix, open_root, run_prefix
@@ -70,7 +70,7 @@ def _train(config: GraphConfig, store: Store, dataset: Dataset, run_hash: str, s
     )
     batches = SplitBatches(dataset.split("train"), config.training, num_relations=dataset.vocabulary.num_relations)
     trainer = GraphTrainer(build_model(config, dataset.vocabulary), config, sink=sink)
-    candidates = StoreCandidates(store, run_hash, config, dataset.vocabulary)
+    candidates = StoreCandidates(store, run_hash, run_config(config), dataset.vocabulary)
     checkpoints = StoreCheckpoints(store, run_hash, candidates)
     resumed_from = trainer.load_checkpoint(checkpoints)
     if gone := candidates.gone(trainer.state.candidates):

@@ -126,31 +126,42 @@ def test_count_looks_at_count_rows_alone() -> None:
     assert _component(none, "count") == 0
 
 
-def test_ranking_leaves_other_true_answers_out() -> None:
-    """A known answer neither competes nor is pulled down; several answers do not compete with each other."""
+def test_ranking_sets_each_target_against_all_that_are_none() -> None:
+    """Several answers of a row do not compete with each other; every other entity does."""
     targets = torch.tensor([[True, False, True, False, False]])
-    excluded = torch.tensor([[False, True, False, False, False]])
-    logits = torch.tensor([[1.0, 7.0, 2.0, 0.5, -1.0]], requires_grad=True)
-    bilinear = torch.tensor([[0.3, 0.2, -1.0, 0.0, 0.5]])
+    logits = torch.tensor([[1.0, 0.7, 2.0, 0.5, -1.0]], requires_grad=True)
     inputs = _inputs(6, identity=True)
     inputs = replace(
         inputs,
-        ranking_logits=logits,
-        bilinear_logits=bilinear,
+        bilinear_logits=logits,
         ranking_targets=targets,
-        ranking_excluded=excluded,
         ranking_graph=torch.tensor([0]),
         answer_weight=torch.zeros_like(inputs.answer_weight),
     )
-    rivals = torch.logsumexp(logits[0, 3:], 0)
+    rivals = torch.logsumexp(logits[0, [1, 3, 4]], 0)
     expected = (F.softplus(rivals - logits[0, 0]) + F.softplus(rivals - logits[0, 2])) / 2
-    rivals = torch.logsumexp(bilinear[0, [1, 3, 4]], 0)  # the bilinear part is held against known answers too
-    expected = expected + (F.softplus(rivals - bilinear[0, 0]) + F.softplus(rivals - bilinear[0, 2])) / 2
     out = MultiTaskLoss(LossConfig())(inputs).components["answer"]
     torch.testing.assert_close(out, expected / inputs.rows)
+
+
+def test_ranked_nodes_leave_other_true_answers_out() -> None:
+    """Among the nodes of a link query's graph, one without weight neither competes nor learns."""
+    logits = torch.tensor([1.0, 7.0, 0.5, -1.0], requires_grad=True)
+    inputs = _inputs(6)
+    nodes = {
+        "answer_logits": logits,
+        "answer_labels": torch.tensor([1.0, 0, 0, 0]),
+        "answer_weight": torch.tensor([1.0, 0, 1, 1]),
+        "answer_graph": torch.zeros(4, dtype=torch.int64),
+        "answer_listwise": torch.arange(inputs.rows) == 0,
+    }
+    out = MultiTaskLoss(LossConfig())(replace(inputs, **nodes)).components["answer"]
+    binary = F.binary_cross_entropy_with_logits(logits[[0, 2, 3]], torch.tensor([1.0, 0, 0]), reduction="sum") / 2
+    listwise = F.cross_entropy(logits[[0, 2, 3]][None], torch.tensor([0]))
+    torch.testing.assert_close(out, (binary + listwise) / inputs.rows)
     out.backward()
     assert logits.grad is not None
-    assert logits.grad[0, 1] == 0
+    assert logits.grad[1] == 0
 
 
 def test_perfect_logits_cost_nothing() -> None:

@@ -131,20 +131,19 @@ def test_answer_weight_follows_the_question() -> None:
 
 
 def test_known_answers_are_not_pushed_down() -> None:
-    """Other true answers of a link query neither count as wrong nodes nor as rivals."""
+    """Other true answers of a link query do not count as wrong nodes; of other queries they do."""
     batch = make_batch(make_examples(24, identity=True))
     inputs, forward = _inputs(batch, identity=True)
     rows = {int(row): place for place, row in enumerate(forward.ranking_graph)}
     for graph, entity in zip(batch.known_entity_graph.tolist(), batch.known_entity.tolist(), strict=True):
         node = ((batch.node_graph == graph) & (batch.node_entity == entity)).nonzero().view(-1)
         if graph in rows:
-            assert inputs.ranking_excluded[rows[graph], entity]
+            assert not inputs.ranking_targets[rows[graph], entity]
             assert not inputs.answer_weight[node].any()
         elif batch.kind[graph] == 1 and batch.status[graph] != 2:
             assert inputs.answer_weight[node].all()
     total = sum(int((batch.answer_entity_graph == row).sum()) for row in rows)
     assert int(inputs.ranking_targets.sum()) == total > 0
-    assert not (inputs.ranking_targets & inputs.ranking_excluded).any()
 
 
 def test_edges_of_contradicted_rows_are_not_taken_for_true() -> None:

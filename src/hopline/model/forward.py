@@ -22,9 +22,8 @@ class Forward:
         node_states: ``[N, H]``.
         entity_logits: ``[N]``; above 0 = the node is an answer.
         ranking_logits: ``[L, V]`` score of every vocabulary entity, for the L link queries of a transductive model: the
-            bilinear score, plus the structural score (entity logit) of the nodes that the row's graph holds, with a learned
-            scale; ``[0, 0]`` otherwise. Only that mix learns from it: both scores come in detached, so that neither leans on
-            what the other has memorised.
+            bilinear score, plus the weighted structural score (entity logit) of the nodes that the row's graph holds;
+            ``[0, 0]`` otherwise. The two parts are trained apart, so that neither leans on what the other has memorised.
         bilinear_logits: ``[L, V]`` the bilinear part alone.
         ranking_graph: int64 ``[L]`` their rows.
         next_hop_logits: ``[S+, 2R]`` which relation continues a supporting path from where the step starts.

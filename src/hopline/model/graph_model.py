@@ -34,7 +34,7 @@ from hopline.model.query_encoder import QueryEncoder
 from hopline.model.readout import WALK_FEATURES, GraphReadout, walk_features
 from hopline.model.segments import segment_sum
 from hopline.model.signals import CONFIDENCE_SIGNALS, confidence_signals
-from hopline.model.transductive import BilinearBranch, RankingMix
+from hopline.model.transductive import BilinearBranch, mix_rankings
 from hopline.model.walk import ChainWalk
 
 __all__ = ["GraphModel", "build_model"]
@@ -100,7 +100,6 @@ class GraphModel(nn.Module):
                 rank=config.transductive_rank,
                 dropout=config.transductive_dropout,
             )
-            self.ranking = RankingMix()
         self.link_mlp: LinkHead | None = LinkHead(H) if link_head == "mlp" else None
 
     def forward(self, batch: GraphBatch) -> Forward:
@@ -270,7 +269,7 @@ class GraphModel(nn.Module):
         inside = (
             torch.zeros(size, dtype=torch.bool, device=cell.device).view(-1).index_fill(0, cell, True).view(size)[:-1]
         )
-        return bilinear, self.ranking(bilinear.detach(), scores.detach(), inside)
+        return bilinear, mix_rankings(bilinear, scores, inside)
 
     def _relation(self, batch: GraphBatch, plan: BatchPlan, padded: Tensor, evidence: Tensor) -> Tensor:
         """``[Q, R]`` for the relation queries."""

@@ -52,7 +52,7 @@ def build_loss_inputs(
     linked[: len(positive)] = 1.0
 
     gold = _answer_nodes(batch)
-    targets, excluded = _ranking_labels(batch, forward)
+    targets, _ = _ranking_labels(batch, forward)
     edge_scores, edge_targets, edge_graph, edge_weight, edge_penalty = _ask_edges(
         model, batch, seed=seed, step=step, each=edge_queries
     )
@@ -89,9 +89,7 @@ def build_loss_inputs(
         answer_graph=batch.node_graph,
         answer_listwise=batch.kind == _LINK,
         bilinear_logits=forward.bilinear_logits,
-        ranking_logits=forward.ranking_logits,
         ranking_targets=targets,
-        ranking_excluded=excluded,
         ranking_graph=forward.ranking_graph,
         verification_logits=forward.support_logit,
         verification_labels=(batch.status == _SUPPORTED).to(torch.float32),

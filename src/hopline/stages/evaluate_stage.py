@@ -36,15 +36,14 @@ from hopline.stages.evaluation_record import (
     finite,
     slice_metrics,
 )
-from hopline.stages.find import find_train
 from hopline.stages.folders import FolderIndex, check_folder, put_folder
 from hopline.stages.generate_stage import open_dataset
 from hopline.stages.identity import stage_code
 from hopline.stages.inputs import evaluate_request
-from hopline.stages.requests import read_record, write_record
+from hopline.stages.requests import read_record, read_record_by_hash, write_record
 from hopline.stages.results import CandidateResult, EvaluateResult, TrainResult
 from hopline.stages.roots import key_of, open_root, run_prefix
-from hopline.stages.runs import training_curves
+from hopline.stages.runs import read_run, training_curves
 from hopline.stages.work import exclusive
 from hopline.storage import Store, sha256_bytes
 from hopline.training import resolve_device
@@ -83,12 +82,7 @@ def evaluate(
     """
     sink = sink or NullSink()
     store = open_root(root)
-    run = find_train(config, root=root, dataset_hash=dataset_hash)
-    if run.run_hash != run_hash:
-        raise DataError(
-            f"{run_uri}: is not the run of this config, which is {run.run_hash}; evaluate with the config that it was "
-            "trained with"
-        )
+    run = _finished_run(store, run_uri, run_hash, dataset_hash)
     request = evaluate_request(config.config, run)
     with exclusive(store, request, sink):
         sink.emit(Event("evaluate", "start", f"{len(run.candidates)} candidates of run {run_hash[:12]}"))
@@ -102,6 +96,16 @@ def evaluate(
         write_record(store, request, result)
         sink.emit(Event("evaluate", "done", f"chose step {result.step}"))
         return result
+
+
+def _finished_run(store: Store, run_uri: str, run_hash: str, dataset_hash: str) -> TrainResult:
+    run = read_record_by_hash(store, "train", run_hash, TrainResult)
+    if run is None or run.run_uri != run_uri:
+        raise NotFoundError(f"{run_uri}: there is no finished run {run_hash} in {store.base_uri}; train it first")
+    trained_on = read_run(store, run_hash).dataset_hash
+    if trained_on != dataset_hash:
+        raise DataError(f"{run_uri}: was trained on dataset {trained_on}, expected {dataset_hash}; give that dataset")
+    return run
 
 
 def _check_candidates(store: Store, run: TrainResult) -> None:

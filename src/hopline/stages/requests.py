@@ -18,7 +18,7 @@ from hopline.stages.identity import stage_code
 from hopline.stages.results import StageResult
 from hopline.storage import Store, canonical_json, parse_json, sha256_bytes
 
-__all__ = ["Request", "read_record", "write_record"]
+__all__ = ["Request", "read_record", "read_record_by_hash", "write_record"]
 
 _SCHEMA: Final = 2
 
@@ -48,7 +48,7 @@ class Request:
     @property
     def key(self) -> str:
         """Key of the record."""
-        return f"requests/{self.stage}/{self.hash}.json"
+        return _record_key(self.stage, self.hash)
 
     @property
     def work_prefix(self) -> str:
@@ -62,13 +62,19 @@ def read_record(store: Store, request: Request, kind: type[Result]) -> Result | 
     Raises:
         DataError: the record is damaged.
     """
-    found = store.get_bytes_with_etag(request.key)
+    return read_record_by_hash(store, request.stage, request.hash, kind)
+
+
+def read_record_by_hash(store: Store, stage: str, request_hash: str, kind: type[Result]) -> Result | None:
+    """As :func:`read_record`, for whoever has been told the hash and not what went into it."""
+    key = _record_key(stage, request_hash)
+    found = store.get_bytes_with_etag(key)
     if found is None:
         return None
-    uri = store.uri(request.key)
+    uri = store.uri(key)
     document = parse_json(found[0], source=uri)
     try:
-        if document["request"] != request.document():
+        if sha256_bytes(canonical_json(document["request"])) != request_hash:
             raise DataError(f"{uri}: the record is for another request than its name says; delete it to redo the stage")
         if not isinstance(document["root"], str):
             raise TypeError(f"root is {document['root']!r}")
@@ -76,7 +82,7 @@ def read_record(store: Store, request: Request, kind: type[Result]) -> Result | 
         return kind.model_validate({**result, "reused": True})
     except (KeyError, TypeError, ValidationError) as error:
         what = " ".join(str(error).split())
-        raise DataError(f"{uri}: no record of a {request.stage} result ({what}); delete it to redo the stage") from None
+        raise DataError(f"{uri}: no record of a {stage} result ({what}); delete it to redo the stage") from None
 
 
 def write_record(store: Store, request: Request, result: StageResult) -> None:
@@ -87,6 +93,10 @@ def write_record(store: Store, request: Request, result: StageResult) -> None:
         "result": result.model_dump(mode="json", exclude={"reused"}),
     }
     store.put_bytes(request.key, canonical_json(document), if_absent=False)
+
+
+def _record_key(stage: str, request_hash: str) -> str:
+    return f"requests/{stage}/{request_hash}.json"
 
 
 def _moved(value: Any, before: str, now: str) -> Any:

@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
+import hopline.stages
 from hopline.errors import HoplineError
 from hopline.progress import Event, EventSink, JsonLinesSink, side_file_sink
 from hopline.stages.encoding import decode_config
-from hopline.stages.evaluate_stage import evaluate
-from hopline.stages.generate_stage import generate
-from hopline.stages.publish_stage import publish
 from hopline.stages.results import StageResult
-from hopline.stages.train_stage import train
 
 __all__ = ["run_step"]
 
-_STAGES: Final[Mapping[str, Callable[..., StageResult]]] = {
-    "generate": generate,
-    "train": train,
-    "evaluate": evaluate,
-    "publish": publish,
-}
+_STAGES: Final = ("generate", "train", "evaluate", "publish")
 
 
 def run_step(stage: str, *, config_json: str, root: str, **inputs: Any) -> StageResult:
@@ -45,7 +37,11 @@ def run_step(stage: str, *, config_json: str, root: str, **inputs: Any) -> Stage
     with ExitStack() as stack:
         sink: EventSink = stack.enter_context(side_file_sink()) or JsonLinesSink()
         try:
-            return _STAGES[stage](decode_config(config_json), root=root, sink=sink, **inputs)
+            if stage not in _STAGES:
+                raise ValueError(f"no stage '{stage}'; expected one of {', '.join(_STAGES)}")
+            # Loaded by name, so that a step brings in what its own stage needs: the dataset step works without torch.
+            function: Callable[..., StageResult] = getattr(hopline.stages, stage)
+            return function(decode_config(config_json), root=root, sink=sink, **inputs)
         except HoplineError as error:
             _tell(sink, stage, str(error), type(error).__name__, error.exit_code)
             sys.exit(error.exit_code)

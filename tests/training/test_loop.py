@@ -115,6 +115,14 @@ def test_patience_ends_training_that_does_not_improve(bench) -> None:
     assert patient.step == 12
 
 
+def test_patience_begins_anew_with_every_better_score(bench) -> None:
+    """G42: evaluations in a row without improvement, not in all."""
+    config = bench.config(max_steps=8, evaluation_every=1, checkpoint_every=0, patience=2)
+    trainer = bench.run(config, score=lambda step: [0.0, 0.5, 0.4, 0.6, 0.5, 0.4, 0.9, 0.9, 0.9][step])
+    assert (trainer.stopped_early, trainer.step) == (True, 5)
+    assert (trainer.best_score, trainer.best_step) == (0.6, 3)
+
+
 def test_a_second_training_starts_its_patience_anew(bench) -> None:
     """D34: stop reason and patience of the call before are forgotten."""
     config = bench.config(patience=1, evaluation_every=2)

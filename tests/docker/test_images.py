@@ -71,6 +71,12 @@ def test_labels_and_environment_tell_the_commit(stage: str) -> None:
         assert environment["HOPLINE_GIT_COMMIT"] == commit.stdout.strip()
 
 
+def test_the_dataset_image_has_no_torch() -> None:
+    code = "import importlib.util as u; print([x for x in ('torch', 'matplotlib', 'pykeen') if u.find_spec(x)])"
+    assert docker("run", *LOCKED_UP, IMAGES["dataset"], "python3", "-c", code).strip() == "['pykeen']"
+    assert docker("run", *LOCKED_UP, IMAGES["train"], "python3", "-c", code).strip() == "['torch', 'matplotlib']"
+
+
 def test_the_dataset_image_carries_the_files_of_umls(tmp_path: Path) -> None:
     place = writable(tmp_path / "root")
     config = {"name": "umls", "dataset": {"source": "pykeen://umls", "entities": "identity"}}

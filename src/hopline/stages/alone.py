@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from hopline import stages  # each is loaded when it is called: making a dataset needs no torch
 from hopline.config import ResolvedConfig
 from hopline.progress import EventSink
-from hopline.stages.evaluate_stage import evaluate
 from hopline.stages.find import find_evaluate, find_generate, find_train
-from hopline.stages.generate_stage import generate
-from hopline.stages.publish_stage import publish
 from hopline.stages.results import StageResult
-from hopline.stages.train_stage import train
 
 __all__ = ["StageName", "run_alone"]
 
@@ -26,15 +23,15 @@ def run_alone(stage: StageName, config: ResolvedConfig, *, root: str, sink: Even
         HoplineError: as the stage.
     """
     if stage == "generate":
-        return generate(config, root=root, sink=sink)
+        return stages.generate(config, root=root, sink=sink)
     data = find_generate(config, root=root)
     inputs = {"root": root, "dataset_uri": data.dataset_uri, "dataset_hash": data.dataset_hash}
     if stage == "train":
-        return train(config, **inputs, sink=sink)
+        return stages.train(config, **inputs, sink=sink)
     run = find_train(config, root=root, dataset_hash=data.dataset_hash)
     inputs |= {"run_uri": run.run_uri, "run_hash": run.run_hash}
     if stage == "evaluate":
-        return evaluate(config, **inputs, sink=sink)
+        return stages.evaluate(config, **inputs, sink=sink)
     chosen = find_evaluate(config, root=root, run=run)
     inputs |= {"checkpoint_uri": chosen.checkpoint_uri, "checkpoint_sha256": chosen.checkpoint_sha256}
-    return publish(config, **inputs, report_uri=chosen.report_uri, sink=sink)
+    return stages.publish(config, **inputs, report_uri=chosen.report_uri, sink=sink)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hopline.config import load_config
 from hopline.lineage import Manifest
 from hopline.storage import sha256_bytes
 from tests.stages.conftest import Finished
@@ -149,6 +151,27 @@ def test_a_stage_before_its_turn_names_the_command_that_is_missing(root: Path, n
     assert error.endswith(
         f"run `hopline {before} -c {CONFIG} --set publish.shard_bytes=2000000 --root {root.as_uri()}` first"
     )
+
+
+def test_the_command_that_is_named_can_be_typed(root: Path, tmp_path: Path) -> None:
+    """With spaces in its words, and values that are no words."""
+    config = tmp_path / "my configs" / "it's.yaml"
+    config.parent.mkdir()
+    shutil.copy(CONFIG, config)
+    sets = (
+        "publish.gate.minimum={overall.score: 0.5, link.mrr: 0}",
+        "training.patience=null",
+        "training.deterministic=true",
+        'model.model_version="3"',
+        "training.precision=fp32",
+        "training.learning_rate=1e-3",
+    )
+    error = stage("evaluate", root, *sets, config=config).error
+    words = shlex.split(error.split("`")[1])
+    assert words[:2] == ["hopline", "train"]
+    typed = words[words.index("-c") + 1 : words.index("--root")]
+    again = load_config(typed[0], [word for word in typed[1:] if word != "--set"])
+    assert again == load_config(config, sets)
 
 
 @pytest.mark.parametrize(("split", "reader"), [("train", "train"), ("valid", "train"), ("test", "evaluate")])

@@ -117,6 +117,22 @@ def test_an_interrupted_training_says_so_and_the_next_one_continues(
     assert content(again.result, dataset_only) == content(finished.results["train"], finished.root)
 
 
+def test_training_that_diverges_ends_with_3_and_again_when_it_is_continued(dataset_only: Path) -> None:
+    sets = ("training.learning_rate=1e30", "training.max_steps=20", "training.evaluation_every=0")
+    for attempt in (1, 2):
+        done = stage("train", dataset_only, *sets)
+        assert done.code == 3
+        assert done.stdout == ""
+        assert len(done.said) == 1
+        assert done.said[0].startswith("hopline: training diverged: ")
+        assert len(attempts(dataset_only)) == attempt
+    assert [one["end_reason"] == done.said[0].removeprefix("hopline: ") for one in attempts(dataset_only)] == [
+        True,
+        True,
+    ]
+    assert not list(dataset_only.glob("requests/train/*.json"))
+
+
 def test_a_reader_that_goes_away_is_no_error(finished: Finished) -> None:
     command = f"{HOPLINE} config schema | head -c 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from typing import Any
+
+import yaml
+
 from hopline.config import ResolvedConfig
 from hopline.datasets import snapshot_source
 from hopline.errors import NotFoundError
@@ -34,9 +40,18 @@ def find_evaluate(config: ResolvedConfig, *, root: str, run: TrainResult) -> Eva
 def _find(config: ResolvedConfig, root: str, request: Request, kind: type[Result]) -> Result:
     found = read_record(open_root(root), request, kind)
     if found is None:
-        overrides = "".join(f" --set {o.key}={o.value}" for o in config.overrides)
-        raise NotFoundError(
-            f"{root}: no {request.stage} output of {config.source} there; run "
-            f"`hopline {request.stage} -c {config.source}{overrides} --root {root}` first"
-        )
+        words = ["hopline", request.stage, "-c", config.source]
+        for override in config.overrides:
+            words += ["--set", f"{override.key}={_as_typed(override.value)}"]
+        command = shlex.join([*words, "--root", root])
+        raise NotFoundError(f"{root}: no {request.stage} output of {config.source} there; run `{command}` first")
     return found
+
+
+def _as_typed(value: Any) -> str:
+    """A value of an override as a person types it: YAML."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        return value if isinstance(value, str) and yaml.safe_load(value) == value else text
+    except yaml.YAMLError:
+        return text

@@ -52,19 +52,22 @@ def test_every_triple_is_a_link_query_in_both_directions(nations: Dataset, plan:
             assert example.answers == tuple(inside.tolist())
 
 
-def test_known_entities_are_the_other_truths_of_own_and_earlier_splits(
-    nations: Dataset, plan: Plan, inverse: int
+@pytest.mark.parametrize("ranking_filter", ["all", "earlier"])
+def test_known_entities_are_the_other_truths_of_the_splits_that_ranking_leaves_out(
+    plan: Plan, inverse: int, ranking_filter: str
 ) -> None:
-    seen = {"train": ("train",), "valid": SPLITS[:3], "calibration": SPLITS[:3], "test": SPLITS}
+    held_out = SPLITS if ranking_filter == "all" else SPLITS[:3]
+    seen = {"train": ("train",), "valid": held_out, "calibration": held_out, "test": SPLITS}
+    config = plan.config.model_copy(update={"ranking_filter": ranking_filter})
+    filtered = make_plan(config, snapshot_source(config, None))
     for name in SPLITS:
         targets = defaultdict(set)
         for source in seen[name]:
             for head, relation, tail in plan.data.triples[source].tolist():
                 targets[head, relation].add(tail)
                 targets[tail, relation + inverse].add(head)
-        split = nations.split(name)
         for unit in range(0, 2 * len(plan.data.triples[name]), 3):
-            example = split.example(unit)
+            example, _ = filtered.unit(name, unit, 0)
             expected = targets[asked(example)] - set(example.answer_entities)
             assert example.known_entities == tuple(sorted(expected))
 

@@ -98,6 +98,10 @@ class DatasetConfig(_Section):
     """Examples for each split. From triples: beside the link queries. From examples.jsonl: ignored, the file decides."""
     link_queries: Literal["all", "none"] = "all"
     """From triples: whether every triple becomes a link query in both directions."""
+    ranking_filter: Literal["all", "earlier"] = "all"
+    """From triples: whose other true answers a ranking on valid and calibration leaves out. `all`: of every split, as the
+    published protocol does, so that figures on valid, calibration and test mean the same. `earlier`: not those of test,
+    which then count as errors. Test always leaves out all, training its own alone."""
     calibration_share: Share = 0.3
     """From triples or JSONL without a calibration split: the share of valid that becomes calibration, by salted hash."""
     kinds: KindShares = KindShares()

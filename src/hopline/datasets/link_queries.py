@@ -41,7 +41,7 @@ class LinkQueries:
         self._config = config
         self._identity = config.entities == "identity"
         self._key = philox_key(config.seed, "link-queries")
-        self._known = {name: self._targets(_seen_by(name)) for name in SPLITS}
+        self._known = {name: self._targets(_seen_by(name, config.ranking_filter)) for name in SPLITS}
 
     def units(self, split: str) -> int:
         """How many link queries a split has."""
@@ -157,8 +157,8 @@ class LinkQueries:
         return {query: frozenset(targets) for query, targets in found.items()}
 
 
-def _seen_by(split: str) -> tuple[str, ...]:
-    """The splits whose triples filtered ranking knows: its own and earlier ones; valid and calibration know each other."""
+def _seen_by(split: str, ranking_filter: str) -> tuple[str, ...]:
+    """The splits whose triples filtered ranking leaves out as true; training knows its own alone."""
     if split == "train":
         return ("train",)
-    return SPLITS if split == "test" else ("train", "valid", "calibration")
+    return SPLITS if split == "test" or ranking_filter == "all" else ("train", "valid", "calibration")

@@ -9,7 +9,7 @@ from hopline.datasets.draws import hash64, threshold
 __all__ = ["SPLITS", "QuerySplits", "is_calibration"]
 
 SPLITS: Final = ("train", "valid", "calibration", "test")
-"""Every split, in canonical order. What is known of an example may come from its own split and the ones before."""
+"""Every split, in canonical order."""
 
 _BOUNDS: Final = (
     ("valid", threshold(0.1)),

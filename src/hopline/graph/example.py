@@ -144,7 +144,7 @@ class ReasoningExample:
         answers: node indices of the answers that lie in the graph; empty where missing or contradicted. A true boolean
             has its second anchor as the answer. A relation query has none here.
         answer_entities: vocabulary ids of all answers where entities have identities, also of those outside the graph.
-        known_entities: further true answers from this and earlier splits, which filtered ranking leaves out.
+        known_entities: further true answers, which filtered ranking leaves out; from which splits: dataset.ranking_filter.
         answer_relation: relation id in ``[0, R)`` that answers a relation query, else None.
         supporting_paths: candidate walks that lead to an answer along the query's chain, or along rules; see
             :data:`Path`.

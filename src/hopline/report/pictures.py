@@ -34,6 +34,8 @@ _VARIABLES: Final = {
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P")
 _POINTS: Final = 300
 """Most points of a curve; longer ones are averaged over equal stretches."""
+_SHORT_LABEL: Final = 12
+"""Characters of a label with which three columns of a legend fit the width of a picture."""
 _SETTINGS: Final[Mapping[str, Any]] = {
     "svg.hashsalt": "hopline",
     "svg.fonttype": "none",
@@ -104,7 +106,10 @@ def lines(
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         if len(series) > 1:
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3, columnspacing=1.4, handlelength=1.8)
+            columns = 3 if max(map(len, series)) <= _SHORT_LABEL else 2
+            axes.legend(
+                loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1.4, handlelength=1.8
+            )
         return _svg(figure, key, alt)
 
 

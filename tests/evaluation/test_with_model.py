@@ -12,7 +12,7 @@ import torch
 from hopline.config import DatasetConfig, ExampleCounts, GraphConfig, ModelConfig
 from hopline.datasets import Dataset, build_dataset
 from hopline.evaluation import EvaluationTable, Predictor, fit_temperature, run_evaluation
-from hopline.graph import KINDS, STATUSES, GraphBatch, QueryKind
+from hopline.graph import KINDS, STATUSES, GraphBatch, QueryKind, Status
 from hopline.model import GraphModel, build_model
 from hopline.report import collect_samples
 
@@ -59,7 +59,10 @@ def varied(config: GraphConfig, dataset: Dataset) -> GraphModel:
             if parameter.dim() > 1:
                 parameter.copy_(torch.randn(parameter.shape, generator=draw) * 1.5 * parameter.shape[-1] ** -0.5)
         output = model.eval().forward_batch(dataset.split("train").batch(np.arange(30)))
-        model.trunk.status[-1].bias -= output.contradiction_logits.mean(0)  # no status wins always
+        # No status wins always, and "supported" often enough for sets of answers to be given.
+        logits = output.contradiction_logits
+        model.trunk.status[-1].bias -= logits.mean(0)
+        model.trunk.status[-1].bias[STATUSES.index(Status.SUPPORTED)] += logits.std()
     return model
 
 

@@ -46,7 +46,7 @@ from hopline.stages.roots import key_of, open_root, run_prefix
 from hopline.stages.runs import read_run, training_curves
 from hopline.stages.work import exclusive
 from hopline.storage import Store, sha256_bytes
-from hopline.training import resolve_device
+from hopline.training import resolve_device, settle_threads
 
 __all__ = ["CARD_FILE", "REPORT_FILE", "evaluate"]
 
@@ -91,6 +91,7 @@ def evaluate(
         if found is not None and check_folder(store, key_of(store, found.report_uri).rpartition("/")[0]):
             sink.emit(Event("evaluate", "done", f"reused the choice of step {found.step}"))
             return found
+        settle_threads()
         dataset = open_dataset(root, dataset_hash)
         result = _evaluate(config, store, dataset, run, sink)
         write_record(store, request, result)

@@ -30,6 +30,7 @@ from hopline.training import (
     build_run_manifest,
     resolve_device,
     seed_everything,
+    settle_threads,
 )
 
 __all__ = ["train"]
@@ -65,6 +66,7 @@ def train(
 
 
 def _train(config: GraphConfig, store: Store, dataset: Dataset, run_hash: str, sink: EventSink) -> TrainResult:
+    settle_threads()
     determinism = seed_everything(
         config.training.seed, deterministic=config.training.deterministic, device=resolve_device("auto")
     )

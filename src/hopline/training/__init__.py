@@ -9,6 +9,7 @@ from hopline.training.device import (
     rank_device,
     require_device_memory,
     resolve_device,
+    settle_threads,
 )
 from hopline.training.local import LocalCandidateStore, LocalCheckpointStore
 from hopline.training.losses import COMPONENTS, PAIR_MARGIN, LossInputs, LossOutput, MultiTaskLoss
@@ -52,5 +53,6 @@ __all__ = [
     "require_device_memory",
     "resolve_device",
     "seed_everything",
+    "settle_threads",
     "write_candidate",
 ]

@@ -16,6 +16,7 @@ __all__ = [
     "rank_device",
     "require_device_memory",
     "resolve_device",
+    "settle_threads",
     "training_bytes",
 ]
 
@@ -54,6 +55,17 @@ def rank_device(device: torch.device) -> torch.device:
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     torch.backends.cudnn.fp32_precision = "tf32"
     return found
+
+
+def settle_threads() -> int:
+    """Give the kernels of this process half of its processors, at least one, and return how many that are.
+
+    The other half is for the thread that makes batches. The model's operations are small: measured on two processors, a
+    second thread made a step slower, because it was woken and put to sleep for each of them. ``OMP_NUM_THREADS`` wins.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+    return torch.get_num_threads()
 
 
 def training_bytes(model: nn.Module) -> int:

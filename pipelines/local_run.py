@@ -120,8 +120,8 @@ def _run(resolved: ResolvedConfig, root: str, sink: EventSink, folder: Path, ver
             stdout=sys.stderr.fileno() if verbose else output,
             stderr=subprocess.STDOUT,
             env={
-                # Threads that spin while they wait make training ten times slower as soon as something else runs here.
-                "OMP_WAIT_POLICY": "passive",
+                # Threads that spin long while they wait make training several times slower when something else runs here.
+                "GOMP_SPINCOUNT": "1000",
                 **os.environ,
                 EVENTS_VARIABLE: str(events),
                 "KFP_RUN_ID": "",  # no run of a cluster

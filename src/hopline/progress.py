@@ -23,7 +23,6 @@ __all__ = [
     "EventSink",
     "JsonLinesSink",
     "NullSink",
-    "Tee",
     "event_from_json",
     "side_file_sink",
 ]
@@ -105,17 +104,6 @@ class JsonLinesSink:
     def emit(self, event: Event) -> None:
         self._stream.write(event.to_json() + "\n")
         self._stream.flush()
-
-
-class Tee:
-    """Hands every event to several sinks."""
-
-    def __init__(self, *sinks: EventSink) -> None:
-        self._sinks = sinks
-
-    def emit(self, event: Event) -> None:
-        for sink in self._sinks:
-            sink.emit(event)
 
 
 @contextmanager

@@ -43,6 +43,8 @@ def test_defaults_and_overrides_with_origin() -> None:
         ("loss.weights.node=.inf", "loss.weights.node: found inf, expected a finite number"),
         ("dataset.min_hops=5", "dataset: min_hops is 5, above max_hops 3; swap or raise one"),
         ("model.transductive=true", "model.transductive needs dataset.entities: identity, found anonymous"),
+        ("training.use_fsdp=true", "'training.use_fsdp' is now 'training.parallelism: none|ddp|fsdp'; write that"),
+        ("training.init_from=s3://b/x", "training.init_from: found 's3://b/x', expected <URI of a candidate"),
         ("name=../x", "name: expected 1 to 63 letters"),
         ("training=3", "training: found 3, expected an object"),
         ("training.max_steps", "expected key.path=value"),

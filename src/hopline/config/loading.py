@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -84,6 +84,10 @@ def section_hash(section: BaseModel, *, exclude: frozenset[str] = frozenset()) -
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+_RENAMED: Final = {"training.use_fsdp": "training.parallelism: none|ddp|fsdp"}
+"""Keys of the system before, and what they are called here."""
+
+
 class _UniqueKeyLoader(yaml.SafeLoader):
     """Safe YAML that refuses a key given twice, and reads 2e-3 as a number (YAML 1.2)."""
 
@@ -147,7 +151,9 @@ def _explain(error: ValidationError, source: str) -> str:
     first = problems[0]
     key = ".".join(str(part) for part in first["loc"]) or "config"
     found = _shorten(first.get("input"))
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "extra_forbidden" and key in _RENAMED:
+        text = f"'{key}' is now '{_RENAMED[key]}'; write that"
+    elif first["type"] == "extra_forbidden":
         nearest = difflib.get_close_matches(key, list(_all_keys(GraphConfig)), n=1, cutoff=0.0)
         text = f"unknown key '{key}'; did you mean '{nearest[0]}'?"
     elif first["type"] == "missing":

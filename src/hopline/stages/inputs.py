@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from hopline.config import DatasetConfig, EvaluationConfig, GraphConfig, PublishConfig
+from hopline.config import ClusterConfig, DatasetConfig, EvaluationConfig, GraphConfig, PublishConfig
 from hopline.datasets import SourceFiles
 from hopline.stages.requests import Request
 from hopline.stages.results import TrainResult
@@ -16,7 +16,17 @@ __all__ = ["dataset_request", "evaluate_request", "publish_request", "run_config
 _NO_CONTENT: Final = {"shard_size", "workers"}
 """Fields of the dataset section that change no content."""
 
-_NO_RESULT: Final = {"backward_chunk_size", "checkpoint_every", "keep_checkpoints", "log_every"}
+_NO_RESULT: Final = {
+    "backward_chunk_edges",
+    "backward_chunk_nodes",
+    "backward_chunk_size",
+    "checkpoint_every",
+    "compile",
+    "keep_checkpoints",
+    "log_every",
+    "parallelism",
+    "prefetch",
+}
 """Fields of the training section that change no weights."""
 
 
@@ -33,6 +43,7 @@ def run_config(config: GraphConfig) -> GraphConfig:
             "training": reset(config.training, _NO_RESULT),
             "evaluation": EvaluationConfig(selection=config.evaluation.selection),
             "publish": PublishConfig(),
+            "cluster": ClusterConfig(),
         }
     )
 

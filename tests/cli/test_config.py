@@ -16,7 +16,7 @@ import hopline as package
 from hopline.config import GraphConfig, load_config, section_hash
 from tests.stages.workbench import CONFIG, hopline
 
-SECTIONS = ["dataset", "model", "loss", "training", "evaluation", "publish"]
+SECTIONS = ["dataset", "model", "loss", "training", "evaluation", "publish", "cluster"]
 
 
 def test_show_fills_in_every_default() -> None:

@@ -11,6 +11,8 @@ import torch
 
 from hopline.datasets import columns_from_examples
 from hopline.graph import (
+    ANSWER_MODES,
+    KINDS,
     AnswerMode,
     ExampleColumns,
     ExampleGraph,
@@ -26,6 +28,7 @@ from hopline.graph import (
 )
 
 R = 3
+SIZES = {"longest_chain", "num_links", "num_relation_queries", "num_supporting_steps"}
 
 
 def graph(nodes: int, facts: list[tuple[int, int, int]]) -> ExampleGraph:
@@ -150,13 +153,27 @@ def test_graph_indices_are_sorted(examples: list[ReasoningExample]) -> None:
 
 
 def test_to_moves_every_tensor(examples: list[ReasoningExample]) -> None:
-    batch = collate(columns_from_examples(examples), num_relations=R).to("meta")
-    assert {getattr(batch, name).device.type for name in GraphBatch.__slots__} == {"meta"}
+    batch = collate(columns_from_examples(examples), num_relations=R)
+    moved = batch.to("meta")
+    for name in GraphBatch.__slots__:
+        value = getattr(moved, name)
+        assert value == getattr(batch, name) if name in SIZES else value.device.type == "meta", name
+
+
+def test_sizes_are_known_on_the_host(examples: list[ReasoningExample]) -> None:
+    """G37, D10: what the model sizes its tensors by are plain numbers; they agree with the tensors."""
+    for rows in (examples, examples[:1], []):
+        batch = collate(columns_from_examples(rows), num_relations=R)
+        assert batch.longest_chain == max(batch.token_position.tolist(), default=-1) + 1
+        assert batch.num_links == int((batch.kind == KINDS.index(QueryKind.LINK)).sum())
+        assert batch.num_relation_queries == int((batch.answer_mode == ANSWER_MODES.index(AnswerMode.RELATION)).sum())
+        assert batch.num_supporting_steps == int((batch.path_label[batch.step_path] == 1).sum())
+        assert all(type(getattr(batch, name)) is int for name in SIZES)
 
 
 def test_values_are_int64_or_bool(examples: list[ReasoningExample]) -> None:
     batch = collate(columns_from_examples(examples), num_relations=R)
-    for name in GraphBatch.__slots__:
+    for name in set(GraphBatch.__slots__) - SIZES:
         wanted = torch.bool if name in ("is_twin", "step_reversed") else torch.int64
         assert getattr(batch, name).dtype is wanted, name
 

@@ -399,13 +399,15 @@ def _scramble_labels(batch: GraphBatch) -> GraphBatch:
     def any_of(high: int, like: torch.Tensor) -> torch.Tensor:
         return torch.randint(0, high, like.shape, generator=generator)
 
+    path_label = 1 - batch.path_label
     return replace(
         batch,
+        num_supporting_steps=int(batch.path_length[path_label == 1].sum()),
         status=any_of(3, batch.status),
         hops=any_of(4, batch.hops),
         answer_count=any_of(5, batch.answer_count),
         answer_relation=any_of(RELATIONS, batch.answer_relation),
-        path_label=1 - batch.path_label,
+        path_label=path_label,
         answer_node=any_of(5, batch.answer_node),
         answer_entity=any_of(ENTITIES, batch.answer_entity),
         known_entity=any_of(ENTITIES, batch.known_entity),

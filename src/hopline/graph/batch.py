@@ -7,8 +7,8 @@ to. Nothing is padded, and every ``*_graph`` array is sorted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hopline.graph.columns import ExampleColumns
+from hopline.graph.example import ANSWER_MODES, KINDS, AnswerMode, QueryKind
 
 __all__ = ["GraphBatch", "collate"]
+
+_LINK_KIND: Final = KINDS.index(QueryKind.LINK)
+_RELATION_MODE: Final = ANSWER_MODES.index(AnswerMode.RELATION)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +45,11 @@ class GraphBatch:
         answer_node, answer_graph: ``[.]``; answers that are nodes.
         answer_entity, answer_entity_graph: ``[.]``; answers as vocabulary ids.
         known_entity, known_entity_graph: ``[.]``; other true answers, left out by filtered ranking.
+        longest_chain: hops of the longest chain of any query.
+        num_links, num_relation_queries: rows that ask for a link, and for a relation.
+        num_supporting_steps: steps of supporting paths.
+
+    The last four are known on the host, so that whoever needs a tensor of such a size reads nothing back from the device.
     """
 
     example_id: Tensor
@@ -79,6 +88,10 @@ class GraphBatch:
     answer_entity_graph: Tensor
     known_entity: Tensor
     known_entity_graph: Tensor
+    longest_chain: int
+    num_links: int
+    num_relation_queries: int
+    num_supporting_steps: int
 
     @property
     def num_graphs(self) -> int:
@@ -105,7 +118,8 @@ class GraphBatch:
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
-        return GraphBatch(*(function(getattr(self, field.name)) for field in fields(self)))
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return replace(self, **{name: function(value) for name, value in values if isinstance(value, Tensor)})
 
 
 def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
@@ -137,6 +151,8 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
     message_edge = message - backwards * edges_in_graph + edge_start[message_graph]
     step = values["step"].astype(np.int64)
     token_branch = values["token_branch"].astype(np.int64)
+    token_position = _positions_in_branch(token_graph, token_branch)
+    path_length = np.diff(offsets["step"])
 
     per_row = ("example_id", "kind", "answer_mode", "status", "hops", "answer_count", "answer_relation")
     arrays: dict[str, NDArray[Any]] = {name: values[name] for name in per_row}
@@ -156,10 +172,10 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
         "token_relation": values["token_relation"],
         "token_graph": token_graph,
         "token_branch": token_branch,
-        "token_position": _positions_in_branch(token_graph, token_branch),
+        "token_position": token_position,
         "path_graph": path_graph,
         "path_label": values["path_label"],
-        "path_length": np.diff(offsets["step"]),
+        "path_length": path_length,
         "step_path": step_path,
         "step_edge": (step >> 1) + edge_start[step_graph],
         "step_reversed": (step & 1) != 0,
@@ -171,7 +187,13 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
         "known_entity": values["known_entity"],
         "known_entity_graph": _owners(offsets["known_entity"]),
     }
-    return GraphBatch(**{name: _tensor(array) for name, array in arrays.items()})
+    return GraphBatch(
+        **{name: _tensor(array) for name, array in arrays.items()},
+        longest_chain=int(token_position.max(initial=-1)) + 1,
+        num_links=int(np.count_nonzero(values["kind"] == _LINK_KIND)),
+        num_relation_queries=int(np.count_nonzero(values["answer_mode"] == _RELATION_MODE)),
+        num_supporting_steps=int(path_length[values["path_label"] == 1].sum()),
+    )
 
 
 def _owners(offsets: NDArray[np.int64]) -> NDArray[np.int64]:

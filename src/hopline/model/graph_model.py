@@ -109,8 +109,7 @@ class GraphModel(nn.Module):
     def forward_batch(self, batch: GraphBatch) -> Forward:
         """All outputs for a batch; see :class:`Forward` for every field.
 
-        No row sees another: a row's outputs are those of the row alone. Four sizes are read back from the device at the
-        start, nothing after that.
+        No row sees another: a row's outputs are those of the row alone. Nothing is read back from the device.
         """
         plan = plan_batch(
             batch,

@@ -65,10 +65,7 @@ class BatchPlan:
 
 
 def plan_batch(batch: GraphBatch, *, num_relations: int, positions: int, ranks_entities: bool) -> BatchPlan:
-    """Work out the plan of a batch.
-
-    Four sizes are read back from the device in one transfer, before any work of the model is queued there; the rest of
-    the forward pass reads nothing back.
+    """Work out the plan of a batch, without reading anything back from the device.
 
     Args:
         batch: the batch.
@@ -78,12 +75,7 @@ def plan_batch(batch: GraphBatch, *, num_relations: int, positions: int, ranks_e
     """
     graphs, nodes = batch.num_graphs, batch.num_nodes
     device = batch.node_graph.device
-    link = (batch.kind == _LINK_KIND) & ranks_entities
-    relation = batch.answer_mode == _RELATION_MODE
     supporting = batch.path_label.index_select(0, batch.step_path) == 1
-    longest = torch.cat([batch.token_position.new_full((1,), -1), batch.token_position]).max() + 1
-    hops, links, relations, steps = torch.stack([longest, link.sum(), relation.sum(), supporting.sum()]).tolist()
-
     node_count = segment_count(batch.node_graph, graphs)
     node_start = node_count.cumsum(0) - node_count
 
@@ -120,12 +112,12 @@ def plan_batch(batch: GraphBatch, *, num_relations: int, positions: int, ranks_e
         chains=chains,
         chain_length=(chains != stay).sum(-1),
         two_chains=two_chains,
-        hops=hops,
+        hops=batch.longest_chain,
         inverse_degree=(1 + degree).to(torch.float32).rsqrt()[:, None],
         message_cell=message_graph * (2 * num_relations) + batch.message_relation,
-        link_rows=_rows(link, links),
-        relation_rows=_rows(relation, relations),
-        supporting_steps=_rows(supporting, steps),
+        link_rows=_rows(batch.kind == _LINK_KIND, batch.num_links if ranks_entities else 0),
+        relation_rows=_rows(batch.answer_mode == _RELATION_MODE, batch.num_relation_queries),
+        supporting_steps=_rows(supporting, batch.num_supporting_steps),
         step_relation=step_relation,
         step_from=torch.where(batch.step_reversed, target, source),
         step_to=step_to,

@@ -11,10 +11,10 @@ from typing import Final
 from hopline.config import GraphConfig
 from hopline.datasets import Vocabulary
 from hopline.model import GraphModel
-from hopline.stages.folders import FolderIndex, check_files, delete_folder, put_folder
 from hopline.stages.results import CandidateResult
 from hopline.stages.roots import key_of, run_prefix
 from hopline.storage import Store, sha256_bytes
+from hopline.storage.folders import FolderIndex, check_files, delete_folder, put_folder
 from hopline.storage.transfer import fetch_folder
 from hopline.training import CandidateIndex, CandidateRecord, LoadedCandidate, read_candidate, write_candidate
 

@@ -36,7 +36,6 @@ from hopline.stages.evaluation_record import (
     finite,
     slice_metrics,
 )
-from hopline.stages.folders import FolderIndex, check_folder, put_folder
 from hopline.stages.generate_stage import open_dataset
 from hopline.stages.identity import stage_code
 from hopline.stages.inputs import evaluate_request
@@ -46,6 +45,7 @@ from hopline.stages.roots import key_of, open_root, run_prefix
 from hopline.stages.runs import read_run, training_curves
 from hopline.stages.work import exclusive
 from hopline.storage import Store, sha256_bytes
+from hopline.storage.folders import FolderIndex, check_folder, put_folder
 from hopline.training import resolve_device, settle_threads
 
 __all__ = ["CARD_FILE", "REPORT_FILE", "evaluate"]

@@ -10,7 +10,6 @@ from hopline.datasets import SPLITS, Dataset, DatasetIndex, build_dataset, snaps
 from hopline.datasets.index import INDEX_FILE
 from hopline.errors import IntegrityError
 from hopline.progress import Event, EventSink, NullSink
-from hopline.stages.folders import check_files, put_folder
 from hopline.stages.inputs import dataset_request
 from hopline.stages.requests import read_record, write_record
 from hopline.stages.results import GenerateResult
@@ -18,6 +17,7 @@ from hopline.stages.roots import cache_folder, dataset_prefix, free_local, open_
 from hopline.stages.sources import local_source
 from hopline.stages.work import exclusive, work_folder
 from hopline.storage import Store
+from hopline.storage.folders import check_files, put_folder
 from hopline.storage.transfer import fetch_folder
 
 __all__ = ["generate", "open_dataset", "read_index"]

@@ -53,7 +53,6 @@ from hopline.progress import Event, EventSink, NullSink
 from hopline.stages.checkpoints import fetch_candidate
 from hopline.stages.evaluate_stage import CARD_FILE, REPORT_FILE
 from hopline.stages.evaluation_record import METRICS_FILE, EvaluationRecord
-from hopline.stages.folders import read_file
 from hopline.stages.generate_stage import read_index
 from hopline.stages.identity import STAGE_PACKAGES, stage_code
 from hopline.stages.inputs import publish_request
@@ -63,6 +62,7 @@ from hopline.stages.roots import key_of, open_root
 from hopline.stages.runs import AttemptRecord, RunRecord, read_run
 from hopline.stages.work import exclusive
 from hopline.storage import Store, canonical_json
+from hopline.storage.folders import read_file
 
 __all__ = ["publish"]
 

@@ -9,7 +9,9 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hopline.errors import DataError, IntegrityError, NotFoundError
-from hopline.storage import Store, canonical_json, parse_json, sha256_bytes, sha256_file
+from hopline.storage.canonical import canonical_json, parse_json
+from hopline.storage.digest import sha256_bytes, sha256_file
+from hopline.storage.store import Store
 from hopline.storage.transfer import Upload, upload_files
 
 __all__ = ["FolderFile", "FolderIndex", "check_files", "check_folder", "delete_folder", "put_folder", "read_file"]

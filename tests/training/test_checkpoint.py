@@ -87,7 +87,7 @@ def test_settings_come_from_the_config_and_not_from_the_saved_state(bench) -> No
     assert {group["weight_decay"] for group in trainer.optimizer.param_groups} == {0.3, 0.0}
     assert {tuple(group["betas"]) for group in trainer.optimizer.param_groups} == {(0.5, 0.6)}
     batches = bench.batches(changed)
-    assert trainer.train_step(batches.chunks(trainer.step)).learning_rate > 0.1
+    assert trainer.train_step(batches.step(trainer.step)).learning_rate > 0.1
 
 
 def test_moments_follow_the_names_of_parameters(bench) -> None:

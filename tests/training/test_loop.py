@@ -254,10 +254,10 @@ def test_an_error_in_the_data_reaches_the_caller(bench) -> None:
         def __init__(self, inner: SplitBatches) -> None:
             self.inner = inner
 
-        def chunks(self, step: int):
+        def step(self, step: int):
             if step == 3:
                 raise OSError(5, "Input/output error")
-            return self.inner.chunks(step)
+            return self.inner.step(step)
 
     trainer = bench.trainer()
     with pytest.raises(OSError, match="Input/output error"):

@@ -12,7 +12,7 @@ import torch
 from hopline.datasets import take_rows
 from hopline.errors import TrainingDivergedError
 from hopline.graph import collate
-from hopline.training import COMPONENTS, MultiTaskLoss
+from hopline.training import COMPONENTS, Chunk, MultiTaskLoss, StepBatches
 from hopline.training.schedule import learning_rate_factor
 from hopline.training.supervision import build_loss_inputs
 
@@ -46,9 +46,9 @@ def test_the_gradient_is_that_of_the_mean_over_all_rows_whatever_the_chunks(benc
     expected = MultiTaskLoss(config.loss)(inputs)
     expected.total.backward()
 
-    chunks = bench.batches(config).chunks(0)
-    assert (len(chunks) > 1) == (chunk < 1000)
-    output = trainer.train_step(chunks)
+    batches = bench.batches(config).step(0)
+    assert (len(batches.chunks) > 1) == (chunk < 1000)
+    output = trainer.train_step(batches)
     assert output.examples == batch.num_graphs > len(units)
     assert output.loss == pytest.approx(expected.total.item(), rel=1e-5)
     for name, value in expected.components.items():
@@ -70,9 +70,9 @@ def test_rows_of_a_short_chunk_weigh_as_much_as_others(bench) -> None:
         trainer = bench.trainer(bench.config(STILL, grad_clip=1e9))
         starts = np.cumsum([0, *sizes])
         parts = [rows[a:b] for a, b in itertools.pairwise(starts)]
-        trainer.train_step(
-            [collate(take_rows(columns.values, columns.offsets, part), num_relations=relations) for part in parts]
-        )
+        taken = [take_rows(columns.values, columns.offsets, part) for part in parts]
+        chunks = tuple(Chunk(collate(part, num_relations=relations)) for part in taken)
+        trainer.train_step(StepBatches(chunks, len(rows), np.arange(len(rows))))
         return torch.cat([parameter.grad.flatten() for parameter in trainer.model.parameters()])
 
     torch.testing.assert_close(gradient(5, 1), gradient(3, 3), rtol=1e-3, atol=1e-6)
@@ -81,14 +81,14 @@ def test_rows_of_a_short_chunk_weigh_as_much_as_others(bench) -> None:
 def test_a_step_without_examples_is_an_error(bench) -> None:
     """G23."""
     with pytest.raises(ValueError, match="at least one example"):
-        bench.trainer().train_step([])
+        bench.trainer().train_step(StepBatches((), 0, np.zeros(0, np.int64)))
 
 
 def test_what_a_step_tells(bench) -> None:
     """G38, G17: step, means, norm before clipping, the rate that this update used, scored rows."""
     config = bench.config(STILL, grad_clip=0.01, max_steps=10, warmup_ratio=0.3, learning_rate=0.02)
     trainer = bench.trainer(config)
-    outputs = [trainer.train_step(bench.batches(config).chunks(step)) for step in range(4)]
+    outputs = [trainer.train_step(bench.batches(config).step(step)) for step in range(4)]
     assert [output.step for output in outputs] == [1, 2, 3, 4]
     expected = [0.02 * learning_rate_factor(step, total_steps=10, warmup_ratio=0.3, floor=0.1) for step in range(4)]
     assert [output.learning_rate for output in outputs] == expected
@@ -102,7 +102,7 @@ def test_what_a_step_tells(bench) -> None:
 def test_gradients_are_clipped_to_the_global_norm(bench) -> None:
     """G35: the norm that is told is the one before."""
     trainer = bench.trainer(bench.config(STILL, grad_clip=0.01))
-    output = trainer.train_step(bench.batches().chunks(0))
+    output = trainer.train_step(bench.batches().step(0))
     after = torch.cat([parameter.grad.flatten() for parameter in trainer.model.parameters()]).norm()
     assert output.grad_norm > 0.1
     assert float(after) == pytest.approx(0.01, rel=1e-3)
@@ -113,7 +113,7 @@ def test_the_horizon_of_the_schedule_is_not_the_limit(bench) -> None:
     config = bench.config(max_steps=4)
     far = bench.trainer(config, total_steps=1000)
     assert far.total_steps == 1000
-    assert far.train_step(bench.batches(config).chunks(0)).learning_rate == pytest.approx(2e-3 / 50)
+    assert far.train_step(bench.batches(config).step(0)).learning_rate == pytest.approx(2e-3 / 50)
     assert bench.trainer(config).total_steps == 4
     assert bench.trainer(config, total_steps=0).total_steps == 0
 
@@ -123,7 +123,7 @@ def test_a_frozen_query_encoder_is_left_alone(bench) -> None:
     config = bench.config(freeze_query_encoder=True, weight_decay=0.5, grad_clip=1e9)
     trainer = bench.trainer(config)
     before = weights(trainer)
-    output = trainer.train_step(bench.batches(config).chunks(0))
+    output = trainer.train_step(bench.batches(config).step(0))
     changed = moved(trainer, before)
     assert changed
     assert not any(name.startswith("query_encoder.") for name in changed)
@@ -141,7 +141,7 @@ def test_the_link_head_is_part_of_the_model(bench) -> None:
     before = weights(trainer)
     names = {name for name in before if name.startswith("link_mlp.")}
     assert names
-    trainer.train_step(bench.batches(config).chunks(0))
+    trainer.train_step(bench.batches(config).step(0))
     assert names <= moved(trainer, before)
     assert names <= set(trainer.model.state_dict())
 
@@ -149,13 +149,13 @@ def test_the_link_head_is_part_of_the_model(bench) -> None:
 def test_draws_differ_from_step_to_step_and_repeat_with_the_step(bench) -> None:
     """G57, D8, D37: dropout and negatives are a function of seed and step alone."""
     config = bench.config({"dropout": 0.5}, learning_rate=1e-12)
-    chunks = bench.batches(config).chunks(0)
+    batches = bench.batches(config).step(0)
 
     def losses(*, seed: int, drawn: int) -> list[float]:
         trainer = bench.trainer(bench.config({"dropout": 0.5}, learning_rate=1e-12, seed=seed))
         trainer.model.load_state_dict(bench.model(config).state_dict())
         torch.rand(drawn)
-        return [trainer.train_step(chunks).loss for _ in range(3)]
+        return [trainer.train_step(batches).loss for _ in range(3)]
 
     first = losses(seed=0, drawn=1)
     assert losses(seed=0, drawn=9) == first
@@ -170,21 +170,21 @@ def test_an_update_that_is_not_finite_changes_nothing(bench, value: float) -> No
     trainer = bench.trainer(config)
     handle = poison(trainer, value)
     before = weights(trainer)
-    chunks = bench.batches(config).chunks(0)
-    output = trainer.train_step(chunks)
+    batches = bench.batches(config).step(0)
+    output = trainer.train_step(batches)
     assert output.verdict == "non_finite"
     assert not output.applied
     assert not moved(trainer, before)
     assert not trainer.optimizer.state
     assert trainer.state.applied_norms == []
     handle.remove()
-    next_output = trainer.train_step(bench.batches(config).chunks(1))
+    next_output = trainer.train_step(bench.batches(config).step(1))
     assert next_output.applied
     assert (next_output.step, trainer.state.non_finite_updates) == (2, 1)
     assert next_output.learning_rate == pytest.approx(2 * output.learning_rate)
     warning = bench.events.of("warning")[0].message
     assert warning.startswith("update 1 was skipped, because it is not finite")
-    assert f"examples {int(chunks[0].example_id[0])}, " in warning
+    assert f"examples {int(batches.chunks[0].batch.example_id[0])}, " in warning
 
 
 def test_updates_that_stay_non_finite_end_training(bench) -> None:
@@ -206,16 +206,16 @@ def test_a_spike_is_skipped_and_the_schedule_goes_on(bench) -> None:
     config = bench.config(STILL, skip_grad_norm=3.0, skip_minimum=3, max_steps=10, warmup_ratio=0.5)
     trainer = bench.trainer(config)
     batches = bench.batches(config)
-    rates = [trainer.train_step(batches.chunks(step)).learning_rate for step in range(3)]
+    rates = [trainer.train_step(batches.step(step)).learning_rate for step in range(3)]
     handle = poison(trainer, 1e4)
     before = weights(trainer)
-    output = trainer.train_step(batches.chunks(3))
+    output = trainer.train_step(batches.step(3))
     handle.remove()
     assert output.verdict == "spike"
     assert not moved(trainer, before)
     assert trainer.skipped_updates == 1
     assert len(trainer.state.applied_norms) == 3
-    rates += [output.learning_rate, trainer.train_step(batches.chunks(4)).learning_rate]
+    rates += [output.learning_rate, trainer.train_step(batches.step(4)).learning_rate]
     assert rates == pytest.approx([2e-3 * (step + 1) / 5 for step in range(5)])
 
 
@@ -228,7 +228,7 @@ def test_an_overflow_lowers_the_loss_scale_and_training_goes_on(bench) -> None:
     batches = bench.batches(config)
     before = weights(trainer)
     handle = poison(trainer, 1e6)
-    first = trainer.train_step(batches.chunks(0))
+    first = trainer.train_step(batches.step(0))
     handle.remove()
     assert first.verdict == "non_finite"
     assert trainer._scaler.get_scale() == 2.0**67
@@ -238,14 +238,14 @@ def test_an_overflow_lowers_the_loss_scale_and_training_goes_on(bench) -> None:
 
     trainer.state.step = 0
     for step in range(3):
-        ours, theirs = trainer.train_step(batches.chunks(step)), plain.train_step(batches.chunks(step))
+        ours, theirs = trainer.train_step(batches.step(step)), plain.train_step(batches.step(step))
         assert ours.applied
         assert ours.loss == theirs.loss
         assert ours.grad_norm == pytest.approx(theirs.grad_norm, rel=1e-5)
     handle = poison(trainer, 1e4)
-    assert [trainer.train_step(batches.chunks(step)).verdict for step in (3, 4)] == ["spike", "spike"]
+    assert [trainer.train_step(batches.step(step)).verdict for step in (3, 4)] == ["spike", "spike"]
     handle.remove()
-    assert trainer.train_step(batches.chunks(5)).applied
+    assert trainer.train_step(batches.step(5)).applied
     assert trainer._scaler.get_scale() == 2.0**67
 
 
@@ -265,7 +265,7 @@ def test_the_scale_is_part_of_the_saved_state(bench) -> None:
     config = bench.config()
     trainer = bench.trainer(config)
     trainer._scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
-    trainer.train_step(bench.batches(config).chunks(0))
+    trainer.train_step(bench.batches(config).step(0))
     trainer.save_checkpoint(bench.states())
     other = bench.trainer(config)
     other._scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
@@ -280,8 +280,8 @@ def test_half_precision_is_not_taken_on_the_cpu(bench) -> None:
     trainer = bench.trainer(config)
     assert trainer.effective_precision == "fp32"
     full = bench.trainer(bench.config(STILL))
-    chunks = bench.batches(config).chunks(0)
-    assert trainer.train_step(chunks).loss == full.train_step(chunks).loss
+    batches = bench.batches(config).step(0)
+    assert trainer.train_step(batches).loss == full.train_step(batches).loss
 
 
 def test_two_equal_trainings_are_equal_to_the_bit(bench, undisturbed) -> None:
@@ -303,6 +303,6 @@ def test_training_on_cuda(bench, precision: str) -> None:
     if precision == "fp16":
         trainer._scaler = torch.amp.GradScaler("cuda", init_scale=2.0**40)
     batches = bench.batches(config)
-    losses = [trainer.train_step(batches.chunks(step)).loss for step in range(30)]
+    losses = [trainer.train_step(batches.step(step)).loss for step in range(30)]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     assert (trainer.state.non_finite_updates > 0) == (precision == "fp16")

@@ -23,7 +23,7 @@ STILL = {"dropout": 0.0}
 
 
 def step(bench: Bench, trainer: GraphTrainer) -> Any:
-    return trainer.train_step(bench.batches(trainer.config).chunks(trainer.step))
+    return trainer.train_step(bench.batches(trainer.config).step(trainer.step))
 
 
 def weights(trainer: GraphTrainer) -> torch.Tensor:
@@ -47,11 +47,11 @@ class Reads(TorchFunctionMode):
 def test_loss_components_and_norm_are_read_in_one_go(bench: Bench) -> None:
     """G37, D10, D27: beside it the model reads the sizes of each part once, and nothing is read for an example."""
     trainer = bench.trainer()
-    chunks = bench.batches(trainer.config).chunks(0)
-    assert len(chunks) > 1
+    batches = bench.batches(trainer.config).step(0)
+    assert len(batches.chunks) > 1
     with Reads() as reads:
-        trainer.train_step(chunks)
-    assert reads.count == 1 + len(chunks)
+        trainer.train_step(batches)
+    assert reads.count == 1 + len(batches.chunks)
 
 
 def test_the_first_update_moves_the_weights_by_its_rate(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,16 @@ from hopline.graph import KINDS, ExampleColumns, ReasoningExample
 if TYPE_CHECKING:
     from hopline.graph import GraphBatch
 
-__all__ = ["Dataset", "Split"]
+__all__ = ["Dataset", "Split", "UnitSizes"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitSizes:
+    """Rows, nodes and edges of some units, twins included; int64 ``[units]`` each."""
+
+    rows: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    edges: NDArray[np.int64]
 
 
 class Dataset:
@@ -109,10 +119,7 @@ class Split:
 
     def columns(self, units: NDArray[np.int64]) -> ExampleColumns:
         """The rows of some units, in the order given; a twin follows its example. IndexError outside the split."""
-        units = np.asarray(units, dtype=np.int64)
-        if not len(units) or units.min() < 0 or units.max() >= len(self):
-            raise IndexError(f"units must be in [0, {len(self)}) and at least one")
-        owner = np.searchsorted(self._unit_starts, units, side="right") - 1
+        units, owner = self._located(units)
         pieces: list[ExampleColumns] = []
         row_counts = np.empty(len(units), dtype=np.int64)
         order: list[NDArray[np.int64]] = []
@@ -134,6 +141,20 @@ class Split:
         first = np.empty(len(units), dtype=np.int64)
         first[gathered] = ends - row_counts[gathered]
         return take_rows(joined.values, joined.offsets, np.repeat(first, row_counts) + _within(row_counts))
+
+    def sizes(self, units: NDArray[np.int64]) -> UnitSizes:
+        """How large some units are, in the order given, from the offsets alone. IndexError outside the split."""
+        units, owner = self._located(units)
+        sizes = np.empty((3, len(units)), dtype=np.int64)
+        for shard in np.unique(owner).tolist():
+            here = np.flatnonzero(owner == shard)
+            local = units[here] - self._unit_starts[shard]
+            first, last = self._first_row[shard][local], self._first_row[shard][local + 1]
+            offsets = self._shards[shard].offsets
+            sizes[0, here] = last - first
+            sizes[1, here] = offsets["node"][last] - offsets["node"][first]
+            sizes[2, here] = offsets["edge"][last] - offsets["edge"][first]
+        return UnitSizes(*sizes)
 
     def batch(self, units: NDArray[np.int64]) -> GraphBatch:
         """The rows of some units as one batch for the model."""
@@ -157,6 +178,13 @@ class Split:
                 admitted &= np.isin(self.kinds, [names.index(kind) for kind in stage.kinds])
             eligible.append(Eligible(stage.until_step, np.flatnonzero(admitted)))
         return tuple(eligible)
+
+    def _located(self, units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Units, checked, and the shard of each."""
+        units = np.asarray(units, dtype=np.int64)
+        if not len(units) or units.min() < 0 or units.max() >= len(self):
+            raise IndexError(f"units must be in [0, {len(self)}) and at least one")
+        return units, np.searchsorted(self._unit_starts, units, side="right") - 1
 
     def _per_unit(self, column: str, rows: Sequence[NDArray[np.signedinteger[Any]]]) -> NDArray[np.int8]:
         parts: list[NDArray[Any]] = [shard.values[column][here] for shard, here in zip(self._shards, rows, strict=True)]

@@ -1,7 +1,7 @@
 """Training: loss, schedule, guard, trainer, checkpoints, candidates and the run manifest."""
 
 from hopline.config import ARCHITECTURE_VERSION
-from hopline.training.batches import BatchSource, SplitBatches
+from hopline.training.batches import BatchSource, Chunk, SplitBatches, StepBatches
 from hopline.training.candidate import CandidateIndex, LoadedCandidate, read_candidate, write_candidate
 from hopline.training.device import (
     DEVICE_MEMORY_HEADROOM,
@@ -33,6 +33,7 @@ __all__ = [
     "CandidateRecord",
     "CandidateStore",
     "CheckpointStore",
+    "Chunk",
     "Determinism",
     "EvaluationEvent",
     "GraphTrainer",
@@ -43,6 +44,7 @@ __all__ = [
     "LossOutput",
     "MultiTaskLoss",
     "SplitBatches",
+    "StepBatches",
     "StepLog",
     "TrainStepOutput",
     "TrainingState",

@@ -57,14 +57,15 @@ class TrainingLoop:
     def run(self) -> None:
         """Train until there is a reason to stop; it is in the state afterwards."""
         state = self._trainer.state
-        with prefetch(self._batches.chunks, state.step, self._limit) as stream:
+        depth = self._training.prefetch
+        with prefetch(self._batches.step, state.step, self._limit, depth=depth) as stream:
             self._settle(resumed=True)
             while state.stop_reason is None:
                 if self._stop():
                     self._terminate()
                 with self._clock.waiting():
-                    chunks = next(stream)
-                output = self._trainer.train_step(chunks)
+                    batches = next(stream)
+                output = self._trainer.train_step(batches)
                 state.samples_seen += self._batches.examples_per_step
                 self._clock.step_done(output.examples)
                 self._note(output)

@@ -14,7 +14,7 @@ from hopline.errors import ConfigError
 from hopline.graph import GraphBatch
 from hopline.model import GraphModel
 from hopline.progress import Event, EventKind, EventSink, NullSink
-from hopline.training.batches import BatchSource
+from hopline.training.batches import BatchSource, Chunk, StepBatches
 from hopline.training.checkpoint import restore_checkpoint, save_checkpoint
 from hopline.training.device import rank_device, require_device_memory, resolve_device
 from hopline.training.guard import Verdict, judge_update, require_convergence
@@ -194,8 +194,8 @@ class GraphTrainer:
         assert state.stop_reason is not None
         return state.stop_reason
 
-    def train_step(self, chunks: Sequence[GraphBatch]) -> TrainStepOutput:
-        """One optimizer step over all examples of ``chunks``.
+    def train_step(self, batches: StepBatches) -> TrainStepOutput:
+        """One optimizer step over all examples of ``batches``.
 
         The gradient is that of the mean loss over all scored rows, twins included, whatever the chunks are.
 
@@ -203,7 +203,7 @@ class GraphTrainer:
             ValueError: there is no example.
             TrainingDivergedError: too many updates in a row were not finite.
         """
-        rows = sum(chunk.num_graphs for chunk in chunks)
+        chunks, rows = batches.chunks, batches.rows
         if not rows:
             raise ValueError("a step needs at least one example")
         training = self.config.training
@@ -221,7 +221,7 @@ class GraphTrainer:
         self.optimizer.zero_grad(set_to_none=True)
         figures = torch.zeros(1 + len(COMPONENTS), device=self.device)
         for chunk in chunks:
-            figures += self._backward(chunk.to(self.device, non_blocking=True), rows)
+            figures += self._backward(chunk.batch.to(self.device, non_blocking=True), rows, chunk.weight)
         self._scaler.unscale_(self.optimizer)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = torch.nn.utils.clip_grad_norm_(parameters, training.grad_clip)
@@ -242,7 +242,7 @@ class GraphTrainer:
             verdict=verdict,
         )
 
-    def _backward(self, batch: GraphBatch, rows: int) -> torch.Tensor:
+    def _backward(self, batch: GraphBatch, rows: int, weight: float) -> torch.Tensor:
         """Forward and backward of one chunk; its share of the loss and of the components, ``[1 + COMPONENTS]``."""
         with autocast(self.effective_precision, self.device):
             forward = self.model(batch)
@@ -256,8 +256,8 @@ class GraphTrainer:
             edge_queries=self.config.loss.edge_queries,
         )
         output = self.loss(inputs, divisor=rows)
-        self._scaler.scale(output.total).backward()  # type: ignore[no-untyped-call]
-        return torch.stack([output.total.detach(), *(value.detach() for value in output.components.values())])
+        self._scaler.scale(output.total * weight).backward()  # type: ignore[no-untyped-call]
+        return weight * torch.stack([output.total.detach(), *(value.detach() for value in output.components.values())])
 
     def _update(self, grad_norm: float, loss: float) -> Verdict:
         overflow = self._scaler.is_enabled() and not math.isfinite(grad_norm) and self._scaler.get_scale() > 1
@@ -268,9 +268,9 @@ class GraphTrainer:
         self._scaler.update()
         return verdict
 
-    def _report_skip(self, verdict: Verdict, chunks: Sequence[GraphBatch], loss: float, grad_norm: float) -> None:
+    def _report_skip(self, verdict: Verdict, chunks: Sequence[Chunk], loss: float, grad_norm: float) -> None:
         """Name the examples of an update that was not applied."""
-        ids = torch.cat([chunk.example_id[~chunk.is_twin] for chunk in chunks]).tolist()
+        ids = torch.cat([chunk.batch.example_id[~chunk.batch.is_twin] for chunk in chunks]).tolist()
         shown = ", ".join(map(str, ids[:_SHOWN_IDS])) + (", ..." if len(ids) > _SHOWN_IDS else "")
         why = "its gradient norm is a spike" if verdict == "spike" else "it is not finite"
         self.emit(

@@ -1,6 +1,14 @@
 """One config file describes a run."""
 
-from hopline.config.cluster import ClusterConfig
+from hopline.config.cluster import (
+    ClusterConfig,
+    ElasticConfig,
+    JobLimits,
+    ResourcesConfig,
+    StoreAccess,
+    Toleration,
+    VolumeMount,
+)
 from hopline.config.dataset import DatasetConfig, ExampleCounts, KindShares
 from hopline.config.loading import Override, ResolvedConfig, load_config, resolve_config, section_hash
 from hopline.config.model import LossConfig, LossWeights, ModelConfig, PathAttentionConfig
@@ -13,10 +21,12 @@ __all__ = [
     "ClusterConfig",
     "CurriculumStage",
     "DatasetConfig",
+    "ElasticConfig",
     "EvaluationConfig",
     "ExampleCounts",
     "GateConfig",
     "GraphConfig",
+    "JobLimits",
     "KindShares",
     "LossConfig",
     "LossWeights",
@@ -25,7 +35,11 @@ __all__ = [
     "PathAttentionConfig",
     "PublishConfig",
     "ResolvedConfig",
+    "ResourcesConfig",
+    "StoreAccess",
+    "Toleration",
     "TrainingConfig",
+    "VolumeMount",
     "load_config",
     "resolve_config",
     "section_hash",

@@ -10,8 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from hopline.config import LossConfig, LossWeights, ModelConfig
+from hopline.graph import ReasoningExample
 from hopline.model import GraphModel
-from hopline.training.losses import COMPONENTS, PAIR_MARGIN, LossInputs, MultiTaskLoss
+from hopline.training.losses import COMPONENTS, PAIR_MARGIN, LossInputs, LossOutput, MultiTaskLoss
 from hopline.training.supervision import build_loss_inputs
 from tests.model.factory import ENTITIES, RELATIONS, make_batch, make_examples
 
@@ -94,6 +95,37 @@ def test_gradients_of_parts_add_up() -> None:
     assert len(grads[0]) == len(grads[1]) == len(list(model.parameters()))
     for a, b in zip(*grads, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_a_row_with_weight_zero_counts_nothing() -> None:
+    """D5, D19: not in a component, not in the total, not in N3; the gradient of its logits is exactly zero."""
+    loss = MultiTaskLoss(LossConfig(n3=0.5))
+    examples = make_examples(24, identity=True)
+    torch.manual_seed(0)
+    config = ModelConfig(hidden_dim=16, layers=2, max_hops=4, transductive=True, transductive_rank=8)
+    model = GraphModel(config, num_relations=RELATIONS, num_entities=ENTITIES)
+
+    def score(part: list[ReasoningExample], weight: torch.Tensor | None) -> tuple[LossOutput, LossInputs]:
+        batch = make_batch(part)
+        forward = model.forward_batch(batch)
+        forward.entity_logits.retain_grad()
+        inputs = build_loss_inputs(model, batch, forward, seed=0, step=0, edge_queries=4, row_weight=weight)
+        return loss(inputs, divisor=50.0), inputs
+
+    some, _ = score(examples[:12], None)
+    rows = make_batch(examples[:12]).num_graphs
+    weight = (torch.arange(make_batch(examples).num_graphs) < rows).float()
+    weighted, inputs = score(examples, weight)
+    torch.testing.assert_close(weighted.total, some.total)
+    for name in COMPONENTS:
+        torch.testing.assert_close(weighted.components[name], some.components[name])
+    weighted.total.backward()
+    grad, left_out = inputs.answer_logits.grad, inputs.answer_graph >= rows
+    assert grad is not None
+    assert not grad[left_out].any()
+    assert grad[~left_out].any()
+    doubled, _ = score(examples[:12], torch.full((rows,), 2.0))
+    torch.testing.assert_close(doubled.total, 2 * some.total)
 
 
 def test_pair_margin_is_a_component_of_its_own() -> None:

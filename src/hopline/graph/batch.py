@@ -7,7 +7,7 @@ to. Nothing is padded, and every ``*_graph`` array is sorted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -118,8 +118,9 @@ class GraphBatch:
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return replace(self, **{name: function(value) for name, value in values if isinstance(value, Tensor)})
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {name: function(value) for name, value in values.items() if isinstance(value, Tensor)}
+        return GraphBatch(**{**values, **tensors})
 
 
 def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:

@@ -165,7 +165,7 @@ class _Scale(nn.Module):
 
     def __init__(self, value: float) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.tensor(value))
+        self.scale = nn.Parameter(torch.tensor([value]))  # one element, not none: FSDP cannot shard a scalar
 
     def forward(self, values: Tensor) -> Tensor:
         product: Tensor = self.scale * values

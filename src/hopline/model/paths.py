@@ -181,7 +181,7 @@ class _Threshold(nn.Module):
 
     def __init__(self, hidden_dim: int) -> None:
         super().__init__()
-        self.threshold = nn.Parameter(torch.zeros(()))
+        self.threshold = nn.Parameter(torch.zeros(1))
         self.offset = nn.Linear(hidden_dim, 1, bias=False)
         nn.init.zeros_(self.offset.weight)
 

@@ -93,8 +93,8 @@ class _Match(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.tensor(10.0))
-        self.threshold = nn.Parameter(torch.tensor(6.0))
+        self.scale = nn.Parameter(torch.tensor([10.0]))
+        self.threshold = nn.Parameter(torch.tensor([6.0]))
 
     def forward(self, same: Tensor) -> Tensor:
         value: Tensor = self.scale * same - self.threshold

@@ -57,6 +57,8 @@ class LossInputs:
         confidence: logits ``[G]``; correctness: ``[G]`` in [0, 1].
         twin_mask: bool ``[G]``, rows that are the supported twin of the row before.
         penalty: ``[G]``, N3 of the bilinear vectors that the row uses.
+        row_weight: ``[G]``, what each row counts for, or None: each counts for 1. A row with weight 0 adds nothing to any
+            component, and its gradient is zero.
     """
 
     rows: int
@@ -103,6 +105,7 @@ class LossInputs:
     correctness: Tensor
     twin_mask: Tensor
     penalty: Tensor
+    row_weight: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,18 +146,19 @@ class MultiTaskLoss:
         """The loss.
 
         Args:
-            inputs: at least one row.
+            inputs: at least one row, whatever its weight.
             divisor: what the rows' losses are divided by; None = their number. Give the number of rows of the whole batch,
                 over all chunks and ranks, to get this part's share of it.
         """
         if inputs.rows < 1:
             raise ValueError("a loss needs at least one row")
-        share = inputs.rows if divisor is None else divisor
         by_row = self._by_row(inputs)
-        components = {name: by_row[name].sum() / share for name in COMPONENTS}
-        total = torch.stack([self.weights[name] * value for name, value in components.items()]).sum()
-        total = total + self.config.n3 * inputs.penalty.sum() / share
-        return LossOutput(total, components, inputs.rows)
+        table = torch.stack([*(by_row[name] for name in COMPONENTS), inputs.penalty])
+        sums = table.sum(1) if inputs.row_weight is None else table @ inputs.row_weight
+        shares = sums / (inputs.rows if divisor is None else divisor)
+        weights = [*(self.weights[name] for name in COMPONENTS), self.config.n3]
+        total = torch.stack([weight * share for weight, share in zip(weights, shares.unbind(), strict=True)]).sum()
+        return LossOutput(total, dict(zip(COMPONENTS, shares.unbind(), strict=False)), inputs.rows)
 
     def _by_row(self, x: LossInputs) -> Mapping[str, Tensor]:
         """Each component for each row, ``[G]``."""

@@ -32,6 +32,7 @@ def build_loss_inputs(
     step: int,
     negatives_per_edge: int = 1,
     edge_queries: int = 0,
+    row_weight: Tensor | None = None,
 ) -> LossInputs:
     """Everything that :class:`~hopline.training.losses.MultiTaskLoss` needs, without a loop over rows or a read-back.
 
@@ -41,6 +42,7 @@ def build_loss_inputs(
         seed, step: with each row's example id the counter of its random draws, which so depend on nothing else in the batch.
         negatives_per_edge: unlinked pairs drawn for each edge.
         edge_queries: edges of each row that the bilinear branch is asked about; 0 = none.
+        row_weight: float ``[G]`` what each row counts for; None = each counts for 1.
     """
     G = batch.num_graphs
     states = F.normalize(forward.node_states, dim=-1, eps=1e-6)
@@ -102,6 +104,7 @@ def build_loss_inputs(
         correctness=answer_score(batch, forward),
         twin_mask=batch.is_twin,
         penalty=_link_penalty(model, batch, forward) + edge_penalty,
+        row_weight=row_weight,
     )
 
 

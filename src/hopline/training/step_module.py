@@ -1,0 +1,79 @@
+"""The differentiable part of a step as one module, which is what DistributedDataParallel and FSDP2 wrap."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hopline.config import GraphConfig
+from hopline.graph import GraphBatch
+from hopline.model import Forward, GraphModel
+from hopline.training.losses import MultiTaskLoss
+from hopline.training.precision import autocast, effective_precision
+from hopline.training.supervision import build_loss_inputs
+
+__all__ = ["StepModule", "StepResult"]
+
+
+class StepResult(NamedTuple):
+    """The loss of a chunk: its share of the loss of the whole step.
+
+    Attributes:
+        total: 0-d, to be differentiated.
+        figures: ``[1 + COMPONENTS]`` the total and its components, detached.
+    """
+
+    total: Tensor
+    figures: Tensor
+
+
+class StepModule(nn.Module):
+    """Forward pass, supervision and loss of one chunk. All that has parameters happens inside :meth:`forward`, so that the
+    hooks of a wrapper see every use of them.
+
+    Args:
+        model: on its device.
+        config: the loss, the seed of the random draws, and the precision.
+    """
+
+    def __init__(self, model: GraphModel, config: GraphConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.loss = MultiTaskLoss(config.loss)
+
+    def forward(self, batch: GraphBatch, *, step: int, divisor: float, weight: float = 1.0) -> StepResult:
+        """The loss of a chunk.
+
+        Args:
+            batch: the chunk, on the model's device.
+            step: finished steps; a counter of the random draws.
+            divisor: scored rows of the whole step, over all chunks and ranks.
+            weight: what the rows count for; with 0 every gradient is zero and none is None, which is how a rank without
+                examples takes part in a step.
+        """
+        config = self.config
+        inputs = build_loss_inputs(
+            self.model,
+            batch,
+            self.infer(batch),
+            seed=config.training.seed,
+            step=step,
+            negatives_per_edge=config.loss.negatives_per_edge,
+            edge_queries=config.loss.edge_queries,
+            row_weight=None if weight == 1 else torch.full((batch.num_graphs,), weight, device=batch.kind.device),
+        )
+        output = self.loss(inputs, divisor=divisor)
+        return StepResult(output.total, torch.stack([output.total, *output.components.values()]).detach())
+
+    def infer(self, batch: GraphBatch) -> Forward:
+        """The model's outputs alone, in the precision of the training.
+
+        Under FSDP2 name it to ``register_fsdp_forward_method`` of the wrapped module to use it outside :meth:`forward`.
+        """
+        device = batch.kind.device
+        with autocast(effective_precision(self.config.training.precision, device), device):
+            forward: Forward = self.model(batch)
+        return forward

@@ -10,7 +10,7 @@ from torch import nn
 
 from hopline.config import TrainingConfig
 
-__all__ = ["build_optimizer", "parameter_groups", "set_learning_rate"]
+__all__ = ["build_optimizer", "is_decayed", "parameter_groups", "set_learning_rate"]
 
 _UNDECAYED_SUFFIXES: Final = (".threshold", ".scale")
 _ENCODER: Final = "query_encoder."
@@ -29,8 +29,7 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
         part = "encoder" if name.startswith(_ENCODER) else "transductive" if name.startswith(_TRANSDUCTIVE) else "base"
         if scales[part] == 1.0:
             part = "base"
-        decays = parameter.ndim > 1 and not name.endswith(_UNDECAYED_SUFFIXES)
-        groups.setdefault((part, decays), []).append((name, parameter))
+        groups.setdefault((part, is_decayed(name, parameter.ndim)), []).append((name, parameter))
     return [
         {
             "params": groups[part, decays],
@@ -42,6 +41,11 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
         for decays in (True, False)
         if (part, decays) in groups
     ]
+
+
+def is_decayed(name: str, ndim: int) -> bool:
+    """Whether a parameter has weight decay: not vectors, scalars, thresholds and scales."""
+    return ndim > 1 and not name.endswith(_UNDECAYED_SUFFIXES)
 
 
 def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:

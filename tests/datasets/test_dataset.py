@@ -100,3 +100,14 @@ def test_a_shard_is_in_place_at_once_and_leaves_nothing_else(tmp_path: Path, spl
     assert info.units == 5
     assert info.bytes == (tmp_path / "x.arrow").stat().st_size
     assert list(scratch.iterdir()) == []
+
+
+def test_sizes_of_units_come_from_the_offsets(split: Split) -> None:
+    units = np.array([5, 699, 5, 0, 90, 89])
+    sizes = split.sizes(units)
+    batches = [split.batch(np.array([unit])) for unit in units]
+    assert sizes.rows.tolist() == [batch.num_graphs for batch in batches]
+    assert sizes.nodes.tolist() == [batch.num_nodes for batch in batches]
+    assert sizes.edges.tolist() == [batch.num_edges for batch in batches]
+    with pytest.raises(IndexError, match=r"\[0, 700\)"):
+        split.sizes(np.array([700]))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopline.config import CurriculumStage
-from hopline.datasets import BatchSampler, Dataset, Eligible, epoch_order
+from hopline.datasets import BatchSampler, Dataset, Eligible, UnitSet, epoch_order
 from hopline.datasets.sampler import permute
 from hopline.errors import ConfigError
 from hopline.graph import KINDS
@@ -71,8 +71,25 @@ def test_a_curriculum_is_a_view_by_step(synthetic) -> None:
     assert len({*split.kinds[np.concatenate([sampler.units(step) for step in range(6, 20)])].tolist()}) == 6
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2000), st.integers(0, 1000), st.sampled_from([0.0, 0.003, 0.5, 1.0]))
+def test_a_set_of_units_gives_the_unit_at_any_position(length: int, seed: int, share: float) -> None:
+    admitted = np.random.default_rng(seed).random(length) < share
+    units = UnitSet.of(admitted)
+    expected = np.flatnonzero(admitted)
+    assert len(units) == len(expected)
+    np.testing.assert_array_equal(units.select(np.arange(len(expected))), expected)
+    np.testing.assert_array_equal(units.select(np.arange(len(expected))[::-1]), expected[::-1])
+
+
+def test_a_set_of_units_needs_little_memory() -> None:
+    """The curriculum of twelve million examples is a view, not a list of them."""
+    units = UnitSet.of(np.ones(1_000_000, dtype=bool))
+    assert units.bits.nbytes + units.starts.nbytes < 160_000
+
+
 def test_nothing_to_draw_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="nothing to draw"):
         BatchSampler(0, 4, 0)
     with pytest.raises(ConfigError, match="until step 5 admits no example"):
-        BatchSampler(4, 2, 0, eligible=[Eligible(5, np.zeros(0, np.int64))])
+        BatchSampler(4, 2, 0, eligible=[Eligible(5, UnitSet.of(np.zeros(4, dtype=bool)))])

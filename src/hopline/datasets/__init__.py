@@ -2,13 +2,13 @@
 
 from hopline.datasets.build import GENERATOR_NAME, GENERATOR_VERSION, build_dataset
 from hopline.datasets.convert import columns_from_examples, concat_columns, examples_from_columns, take_rows
-from hopline.datasets.dataset import Dataset, Split
+from hopline.datasets.dataset import Dataset, Split, UnitSizes
 from hopline.datasets.index import INDEX_FILE, DatasetIndex, ShardInfo, SourceFile, SourceFiles, SplitIndex
 from hopline.datasets.jsonl import ImportedExample, read_examples, write_examples
 from hopline.datasets.paths import candidate_paths
 from hopline.datasets.patterns import Patterns
 from hopline.datasets.rulebook import RuleBook
-from hopline.datasets.sampler import BatchSampler, Eligible, epoch_order
+from hopline.datasets.sampler import BatchSampler, Eligible, UnitSet, epoch_order
 from hopline.datasets.solver import Verdict
 from hopline.datasets.source import snapshot_source
 from hopline.datasets.splits import SPLITS
@@ -33,6 +33,8 @@ __all__ = [
     "SourceFiles",
     "Split",
     "SplitIndex",
+    "UnitSet",
+    "UnitSizes",
     "Verdict",
     "Vocabulary",
     "build_dataset",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hopline.config import CurriculumStage
-from hopline.datasets.convert import concat_columns, examples_from_columns, take_rows
+from hopline.datasets.convert import examples_from_columns
 from hopline.datasets.index import INDEX_FILE, DatasetIndex, SplitIndex
-from hopline.datasets.sampler import Eligible
+from hopline.datasets.mapped import MappedShards
+from hopline.datasets.sampler import Eligible, UnitSet
 from hopline.datasets.shards import Shard, open_shard, verify_shard
 from hopline.datasets.vocabulary import Vocabulary
 from hopline.errors import IntegrityError, NotFoundError
@@ -82,7 +84,7 @@ class Dataset:
             info = self.index.splits[name]
             for shard in info.shards:
                 verify_shard(self.folder / shard.file, shard)
-            shards = [open_shard(self.folder / shard.file) for shard in info.shards]
+            shards = (open_shard(self.folder / shard.file) for shard in info.shards)
             self._splits[name] = Split(name, info, shards, self.vocabulary.num_relations)
         return self._splits[name]
 
@@ -91,70 +93,63 @@ class Split:
     """The units of one split, by position.
 
     Attributes:
-        kinds, hops, statuses: int8 ``[units]``: index into KINDS, hops, index into STATUSES of each unit. Where there is
-            a twin, the status is that of the missing example, and the hops are those of the one with more.
+        name: of the split.
+        info: what the index says of it.
     """
 
-    def __init__(self, name: str, info: SplitIndex, shards: Sequence[Shard], num_relations: int) -> None:
+    def __init__(self, name: str, info: SplitIndex, shards: Iterable[Shard], num_relations: int) -> None:
         self.name = name
         self.info = info
-        self._shards = shards
+        self._rows = MappedShards(shards)
         self._num_relations = num_relations
-        firsts = [np.flatnonzero(shard.values["is_twin"] == 0) for shard in shards]
-        self._unit_starts = np.cumsum([0, *map(len, firsts)])
-        # First row of each unit within its shard, and the number of rows after the shard's last unit.
-        self._first_row = [
-            np.append(first, shard.num_rows).astype(np.int32) for first, shard in zip(firsts, shards, strict=True)
-        ]
-        if int(self._unit_starts[-1]) != info.units:
-            raise IntegrityError(f"split {name}: found {self._unit_starts[-1]} examples, expected {info.units}")
-        self.kinds = self._per_unit("kind", firsts)
-        lasts = [rows[1:] - 1 for rows in self._first_row]
-        # Cut evidence has no hops of its own; what it took before is in the twin.
-        self.hops = np.maximum(self._per_unit("hops", firsts), self._per_unit("hops", lasts))
-        self.statuses = self._per_unit("status", firsts)
+        firsts = [np.flatnonzero(self._rows.column("is_twin", shard) == 0) for shard in range(len(self._rows.num_rows))]
+        counts = list(map(len, firsts))
+        self._unit_starts = np.cumsum([0, *counts])
+        if len(self) != info.units:
+            raise IntegrityError(f"split {name}: found {len(self)} examples, expected {info.units}")
+        if any(len(first) and first[0] for first in firsts) or any(
+            np.diff(first, append=end).max(initial=0) > 2
+            for first, end in zip(firsts, self._rows.num_rows.tolist(), strict=True)
+        ):
+            raise IntegrityError(f"split {name}: a twin does not follow its example; make the dataset again")
+        # First row of each unit within its shard, and the rows of the shard after its last unit: with those of the shards
+        # before, unit u of shard s is at u + s.
+        ends = self._rows.num_rows.tolist()
+        parts = [np.append(first, end).astype(np.int32) for first, end in zip(firsts, ends, strict=True)]
+        self._first_row = np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
     def __len__(self) -> int:
         return int(self._unit_starts[-1])
 
-    def columns(self, units: NDArray[np.int64]) -> ExampleColumns:
-        """The rows of some units, in the order given; a twin follows its example. IndexError outside the split."""
-        units, owner = self._located(units)
-        pieces: list[ExampleColumns] = []
-        row_counts = np.empty(len(units), dtype=np.int64)
-        order: list[NDArray[np.int64]] = []
-        for shard in np.unique(owner).tolist():
-            here = np.flatnonzero(owner == shard)
-            local = units[here] - self._unit_starts[shard]
-            starts = self._first_row[shard][local].astype(np.int64)
-            counts = self._first_row[shard][local + 1] - starts
-            rows = np.repeat(starts, counts) + _within(counts)
-            pieces.append(take_rows(self._shards[shard].values, self._shards[shard].offsets, rows))
-            row_counts[here] = counts
-            order.append(here)
-        joined = concat_columns(pieces)
-        if len(pieces) == 1:
-            return joined
-        # The pieces follow the shards; bring their rows into the order that was asked for.
-        gathered = np.concatenate(order)
-        ends = np.cumsum(row_counts[gathered])
-        first = np.empty(len(units), dtype=np.int64)
-        first[gathered] = ends - row_counts[gathered]
-        return take_rows(joined.values, joined.offsets, np.repeat(first, row_counts) + _within(row_counts))
+    @property
+    def kinds(self) -> NDArray[np.int8]:
+        """Index into KINDS of each unit, int8 ``[units]``."""
+        return self._per_unit("kind")
+
+    @property
+    def statuses(self) -> NDArray[np.int8]:
+        """Index into STATUSES of each unit, int8 ``[units]``; where there is a twin, that of the missing example."""
+        return self._per_unit("status")
+
+    @property
+    def hops(self) -> NDArray[np.int8]:
+        """Hops of each unit, int8 ``[units]``; where there is a twin, those of the one with more."""
+        # Cut evidence has no hops of its own; what it took before is in the twin.
+        return np.maximum(self._per_unit("hops"), self._per_unit("hops", last=True))
 
     def sizes(self, units: NDArray[np.int64]) -> UnitSizes:
         """How large some units are, in the order given, from the offsets alone. IndexError outside the split."""
-        units, owner = self._located(units)
-        sizes = np.empty((3, len(units)), dtype=np.int64)
-        for shard in np.unique(owner).tolist():
-            here = np.flatnonzero(owner == shard)
-            local = units[here] - self._unit_starts[shard]
-            first, last = self._first_row[shard][local], self._first_row[shard][local + 1]
-            offsets = self._shards[shard].offsets
-            sizes[0, here] = last - first
-            sizes[1, here] = offsets["node"][last] - offsets["node"][first]
-            sizes[2, here] = offsets["edge"][last] - offsets["edge"][first]
-        return UnitSizes(*sizes)
+        shard, first, last = self._located(units)
+        lengths = (self._rows.lengths(group, shard, first, last) for group in ("node", "edge"))
+        return UnitSizes(last - first, *lengths)
+
+    def columns(self, units: NDArray[np.int64]) -> ExampleColumns:
+        """The rows of some units, in the order given; a twin follows its example. IndexError outside the split."""
+        shard, first, last = self._located(units)
+        counts = last - first
+        ends = np.cumsum(counts)
+        rows = np.arange(ends[-1]) + np.repeat(first - ends + counts, counts)
+        return self._rows.take(np.repeat(shard, counts), rows)
 
     def batch(self, units: NDArray[np.int64]) -> GraphBatch:
         """The rows of some units as one batch for the model."""
@@ -168,30 +163,30 @@ class Split:
 
     def curriculum(self, stages: Sequence[CurriculumStage]) -> tuple[Eligible, ...]:
         """The stages of a curriculum as a view of this split, for :class:`~hopline.datasets.sampler.BatchSampler`."""
-        eligible = []
-        for stage in stages:
-            admitted = np.ones(len(self), dtype=bool)
-            if stage.max_hops is not None:
-                admitted &= self.hops <= stage.max_hops
-            if stage.kinds is not None:
-                names = [kind.value for kind in KINDS]
-                admitted &= np.isin(self.kinds, [names.index(kind) for kind in stage.kinds])
-            eligible.append(Eligible(stage.until_step, np.flatnonzero(admitted)))
-        return tuple(eligible)
+        return tuple(Eligible(stage.until_step, UnitSet.of(self._admitted(stage))) for stage in stages)
 
-    def _located(self, units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Units, checked, and the shard of each."""
+    def _admitted(self, stage: CurriculumStage) -> NDArray[np.bool_]:
+        admitted = np.ones(len(self), dtype=bool)
+        if stage.max_hops is not None:
+            admitted &= self.hops <= stage.max_hops
+        if stage.kinds is not None:
+            names = [kind.value for kind in KINDS]
+            admitted &= np.isin(self.kinds, [names.index(kind) for kind in stage.kinds])
+        return admitted
+
+    def _located(self, units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The shard of each unit, its first row there, and the row after its last."""
         units = np.asarray(units, dtype=np.int64)
         if not len(units) or units.min() < 0 or units.max() >= len(self):
             raise IndexError(f"units must be in [0, {len(self)}) and at least one")
-        return units, np.searchsorted(self._unit_starts, units, side="right") - 1
+        shard = np.searchsorted(self._unit_starts, units, side="right") - 1
+        at = units + shard
+        return shard, self._first_row[at].astype(np.int64), self._first_row[at + 1].astype(np.int64)
 
-    def _per_unit(self, column: str, rows: Sequence[NDArray[np.signedinteger[Any]]]) -> NDArray[np.int8]:
-        parts: list[NDArray[Any]] = [shard.values[column][here] for shard, here in zip(self._shards, rows, strict=True)]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int8)
-
-
-def _within(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0..count-1 for each count in turn."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    def _per_unit(self, column: str, *, last: bool = False) -> NDArray[np.int8]:
+        """A column of the first or the last row of every unit."""
+        values = np.empty(len(self), dtype=np.int8)
+        for shard, (start, end) in enumerate(itertools.pairwise(self._unit_starts.tolist())):
+            rows = self._first_row[start + shard : end + shard + 1]
+            values[start:end] = self._rows.column(column, shard)[rows[1:] - 1 if last else rows[:-1]]
+        return values

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from hopline.datasets.draws import philox_key
 from hopline.errors import ConfigError
 
-__all__ = ["BatchSampler", "Eligible", "epoch_order", "permute"]
+__all__ = ["BatchSampler", "Eligible", "UnitSet", "epoch_order", "permute"]
 
 _ROUNDS: Final = 6
+_BLOCK_BYTES: Final = 32
 
 
 def epoch_order(seed: int, epoch: int, length: int) -> NDArray[np.int64]:
@@ -48,11 +49,42 @@ def permute(positions: NDArray[np.int64], length: int, *, seed: int, epoch: int)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class UnitSet:
+    """Some of the units of a split, in one bit for each unit of the split.
+
+    Attributes:
+        bits: uint8 ``[blocks, 32]``; each row says of 256 units whether they are in the set.
+        starts: int64 ``[blocks + 1]``; how many units of the set come before each block.
+    """
+
+    bits: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, admitted: NDArray[np.bool_]) -> UnitSet:
+        """The set of the units for which ``admitted``, bool ``[units]``, is true."""
+        packed = np.packbits(admitted)
+        bits = np.pad(packed, (0, -len(packed) % _BLOCK_BYTES)).reshape(-1, _BLOCK_BYTES)
+        return cls(bits, np.cumsum([0, *np.bitwise_count(bits).sum(1, dtype=np.int64)]))
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def select(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The units at some positions of the set, which is sorted; int64 ``[.]``, each position in ``[0, len(self))``."""
+        block = np.searchsorted(self.starts, positions, side="right") - 1
+        count = np.cumsum(np.unpackbits(self.bits[block], axis=1), axis=1, dtype=np.int64)
+        inside = np.argmax(count > (positions - self.starts[block])[:, None], axis=1)
+        units: NDArray[np.int64] = block * (8 * _BLOCK_BYTES) + inside
+        return units
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Eligible:
-    """Before step ``until_step`` only ``units`` are drawn; int64, not empty."""
+    """Before step ``until_step`` only ``units`` are drawn, of which there is at least one."""
 
     until_step: int
-    units: NDArray[np.int64]
+    units: UnitSet
 
 
 class BatchSampler:
@@ -88,7 +120,7 @@ class BatchSampler:
         start = 0
         for number, stage in enumerate(self._eligible):
             if step < stage.until_step:
-                return stage.units[self._positions(step - start, len(stage.units), number + 1)]
+                return stage.units.select(self._positions(step - start, len(stage.units), number + 1))
             start = stage.until_step
         return self._positions(step - start, self.length, 0)
 

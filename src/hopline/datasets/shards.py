@@ -83,12 +83,13 @@ def verify_shard(path: Path, info: ShardInfo) -> None:
 
 
 def open_shard(path: Path) -> Shard:
-    """Map a shard whose digest has been checked. DataError if it is no shard of this schema."""
+    """Map a shard whose digest has been checked. DataError if it is no shard of this schema, or not well formed."""
     try:
         with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
             if not reader.schema.equals(_schema()) or reader.num_record_batches != 1:
                 raise DataError(f"{path}: not a shard of this version; make the dataset again")
             batch = reader.get_batch(0)
+            batch.validate(full=True)  # offsets rise, and stay inside their values
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path}: not an Arrow file: {' '.join(str(error).split())}") from None
     values: dict[str, Ints] = {}

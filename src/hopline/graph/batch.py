@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hopline.graph.columns import ExampleColumns
+from hopline.graph.columns import GROUPS, ExampleColumns
 from hopline.graph.example import ANSWER_MODES, KINDS, AnswerMode, QueryKind
 
 __all__ = ["GraphBatch", "collate"]
@@ -131,80 +131,71 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
         num_relations: R, the relations without their inverses.
     """
     values, offsets = columns.values, columns.offsets
-    rows = columns.num_rows
-
-    node_graph = _owners(offsets["node"])
-    edge_graph = _owners(offsets["edge"])
-    anchor_graph, answer_graph = _owners(offsets["anchor"]), _owners(offsets["answer"])
-    token_graph, path_graph = _owners(offsets["token"]), _owners(offsets["path"])
-    step_path = _owners(offsets["step"])
-    step_graph = path_graph[step_path]
+    counts = {group: offsets[group][1:] - offsets[group][:-1] for group in GROUPS}
+    owners = {group: np.repeat(np.arange(len(count)), count) for group, count in counts.items()}
     node_start, edge_start = offsets["node"][:-1], offsets["edge"][:-1]
 
-    edge_source = values["edge_source"] + node_start[edge_graph]
-    edge_target = values["edge_target"] + node_start[edge_graph]
-    edge_relation = values["edge_relation"].astype(np.int64)
-
-    message_graph = np.repeat(np.arange(rows), np.diff(offsets["message"]))
-    edges_in_graph = np.diff(offsets["edge"])[message_graph]
-    message = values["message"].astype(np.int64)
-    backwards = message >= edges_in_graph
-    message_edge = message - backwards * edges_in_graph + edge_start[message_graph]
+    # Every edge forwards, then every edge backwards: a message is an index into that.
+    edges = int(offsets["edge"][-1])
+    direction = np.empty((3, 2 * edges), dtype=np.int64)  # source, target, relation
+    of_edge = np.repeat(node_start, counts["edge"])
+    np.add(values["edge_source"], of_edge, out=direction[0, :edges])
+    np.add(values["edge_target"], of_edge, out=direction[1, :edges])
+    direction[2, :edges] = values["edge_relation"]
+    direction[:2, edges:] = direction[1::-1, :edges]
+    np.add(direction[2, :edges], num_relations, out=direction[2, edges:])
+    backwards = values["message"] >= np.repeat(counts["edge"].astype(np.int32), counts["message"])
+    message = values["message"] + np.repeat(edge_start, counts["message"])
+    np.add(message, np.repeat(edges - counts["edge"], counts["message"]), out=message, where=backwards)
     step = values["step"].astype(np.int64)
     token_branch = values["token_branch"].astype(np.int64)
-    token_position = _positions_in_branch(token_graph, token_branch)
-    path_length = np.diff(offsets["step"])
+    token_position = _positions_in_branch(owners["token"], token_branch)
 
     per_row = ("example_id", "kind", "answer_mode", "status", "hops", "answer_count", "answer_relation")
     arrays: dict[str, NDArray[Any]] = {name: values[name] for name in per_row}
     arrays |= {
         "is_twin": values["is_twin"] != 0,
-        "node_graph": node_graph,
+        "node_graph": owners["node"],
         "node_entity": values["node_entity"],
-        "edge_index": np.stack([edge_source, edge_target]),
-        "edge_type_ids": edge_relation,
-        "edge_graph": edge_graph,
-        "message_source": np.where(backwards, edge_target[message_edge], edge_source[message_edge]),
-        "message_target": np.where(backwards, edge_source[message_edge], edge_target[message_edge]),
-        "message_relation": edge_relation[message_edge] + backwards * num_relations,
-        "anchor_node": values["anchor"] + node_start[anchor_graph],
-        "anchor_graph": anchor_graph,
-        "anchor_slot": _positions(offsets["anchor"]),
+        "edge_index": direction[:2, :edges],
+        "edge_type_ids": direction[2, :edges],
+        "edge_graph": owners["edge"],
+        "message_source": direction[0].take(message),
+        "message_target": direction[1].take(message),
+        "message_relation": direction[2].take(message),
+        "anchor_node": values["anchor"] + np.repeat(node_start, counts["anchor"]),
+        "anchor_graph": owners["anchor"],
+        "anchor_slot": _positions(offsets["anchor"], counts["anchor"]),
         "token_relation": values["token_relation"],
-        "token_graph": token_graph,
+        "token_graph": owners["token"],
         "token_branch": token_branch,
         "token_position": token_position,
-        "path_graph": path_graph,
+        "path_graph": owners["path"],
         "path_label": values["path_label"],
-        "path_length": path_length,
-        "step_path": step_path,
-        "step_edge": (step >> 1) + edge_start[step_graph],
+        "path_length": counts["step"],
+        "step_path": owners["step"],
+        "step_edge": (step >> 1) + np.repeat(np.repeat(edge_start, counts["path"]), counts["step"]),
         "step_reversed": (step & 1) != 0,
-        "step_position": _positions(offsets["step"]),
-        "answer_node": values["answer"] + node_start[answer_graph],
-        "answer_graph": answer_graph,
+        "step_position": _positions(offsets["step"], counts["step"]),
+        "answer_node": values["answer"] + np.repeat(node_start, counts["answer"]),
+        "answer_graph": owners["answer"],
         "answer_entity": values["answer_entity"],
-        "answer_entity_graph": _owners(offsets["answer_entity"]),
+        "answer_entity_graph": owners["answer_entity"],
         "known_entity": values["known_entity"],
-        "known_entity_graph": _owners(offsets["known_entity"]),
+        "known_entity_graph": owners["known_entity"],
     }
     return GraphBatch(
         **{name: _tensor(array) for name, array in arrays.items()},
         longest_chain=int(token_position.max(initial=-1)) + 1,
         num_links=int(np.count_nonzero(values["kind"] == _LINK_KIND)),
         num_relation_queries=int(np.count_nonzero(values["answer_mode"] == _RELATION_MODE)),
-        num_supporting_steps=int(path_length[values["path_label"] == 1].sum()),
+        num_supporting_steps=int(counts["step"][values["path_label"] == 1].sum()),
     )
 
 
-def _owners(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each value of a ragged column, the row it belongs to."""
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-
-
-def _positions(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _positions(offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each value of a ragged column, its position within its row."""
-    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
 
 
 def _positions_in_branch(graph: NDArray[np.int64], branch: NDArray[np.int64]) -> NDArray[np.int64]:

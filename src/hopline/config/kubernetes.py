@@ -16,6 +16,7 @@ __all__ = [
     "LabelKey",
     "LabelValue",
     "Quantity",
+    "holds_secret",
     "is_dns_label",
     "is_dns_subdomain",
     "is_label_key",
@@ -97,11 +98,14 @@ def names_secret(name: str) -> bool:
     return any(word in _SECRET_WORDS for word in re.split(r"[^A-Z0-9]+", name.upper()))
 
 
+def holds_secret(text: str) -> bool:
+    """Whether a text of any length holds a key, a token or a password in a URL, in a form that nothing else has."""
+    return any(pattern.search(text) for pattern in _SECRET_VALUES)
+
+
 def looks_secret(text: str) -> bool:
-    """Whether a text holds what looks like a key, a token, a password in a URL, or a long random word."""
-    if any(pattern.search(text) for pattern in _SECRET_VALUES):
-        return True
-    return any(_is_random(word) for word in _RANDOM.findall(text))
+    """Whether a short text, such as the value of a variable, holds one of these, or a long random word."""
+    return holds_secret(text) or any(_is_random(word) for word in _RANDOM.findall(text))
 
 
 def _is_random(word: str) -> bool:

@@ -253,6 +253,7 @@ def _index(
         patterns=plan.patterns,
         source=source,
         leakage=leakage,
+        imported=plan.report,
         validated=sum(result.validated for result in results),
     )
 

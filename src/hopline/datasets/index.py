@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hopline.datasets.fingerprint import dataset_digest
+from hopline.datasets.import_report import ImportReport
 from hopline.datasets.vocabulary import Vocabulary
 from hopline.errors import DataError, IntegrityError, NotFoundError
 from hopline.storage import canonical_json, parse_json, sha256_bytes
@@ -127,6 +128,8 @@ class DatasetIndex(_Frozen):
     patterns: PatternInfo
     source: SourceFiles
     leakage: Leakage
+    imported: ImportReport | None = None
+    """What was read from the source and what of it is in no split; null for the synthetic source."""
     validated: Count
     """Rows whose answers, status and paths were derived again from their graph by the solver when the dataset was made."""
     index_sha256: Sha256 | None = None

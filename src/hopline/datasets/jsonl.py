@@ -29,12 +29,21 @@ from hopline.datasets.jsonl_parse import INVERSE_MARKS, ExampleParser
 from hopline.datasets.jsonl_paths import path_to_json
 from hopline.datasets.rulebook import RuleBook
 from hopline.datasets.splits import SPLITS
+from hopline.datasets.textfile import numbered_lines
 from hopline.datasets.vocabulary import Vocabulary
 from hopline.errors import DataError
 from hopline.graph import QueryKind, ReasoningExample
 from hopline.storage import parse_json
 
-__all__ = ["ExampleFile", "ImportedExample", "parse_example", "read_examples", "write_examples"]
+__all__ = [
+    "ExampleFile",
+    "ImportedExample",
+    "parse_example",
+    "read_examples",
+    "read_lines",
+    "relations_of",
+    "write_examples",
+]
 
 _MAX_LINE = 64 << 20
 
@@ -78,17 +87,54 @@ def read_examples(path: FilePath, vocabulary: Vocabulary | None = None, *, max_p
         DataError: the file cannot be read, or a line is no example; the message names file and line, what was found
             and what was expected.
     """
-    documents = list(_lines(path))
+    documents = list(read_lines(path))
     if not documents:
         raise DataError(f"{path}: no examples; expected one JSON object a line")
     if vocabulary is None:
-        vocabulary = Vocabulary(relations=_relations(path, documents))
+        relations = relations_of(document for _, document in documents if _may_train(document))
+        if not relations:
+            raise DataError(f"{path}: no edge in any training example; expected 'edges': [[head, relation, tail], ...]")
+        vocabulary = Vocabulary(relations=relations)
     rules = RuleBook.of(vocabulary)
     found = tuple(
         parse_example(document, vocabulary, rules=rules, max_paths=max_paths, source=str(path), line=line)
         for line, document in documents
     )
     return ExampleFile(found, vocabulary)
+
+
+def read_lines(path: FilePath, *, sha256: str | None = None) -> Iterator[tuple[int, Any]]:
+    """The JSON value of each line that is not empty, with its number.
+
+    Args:
+        path: the file; one whose name ends in ``.gz`` is unpacked.
+        sha256: as for :func:`~hopline.datasets.textfile.numbered_lines`.
+
+    Raises:
+        DataError: the file cannot be read, or a line is no JSON.
+    """
+    for number, line in numbered_lines(path, sha256=sha256):
+        if line.strip():
+            yield number, parse_json(line, source=f"{path}:{number}", max_bytes=_MAX_LINE)
+
+
+def relations_of(documents: Iterable[Any]) -> tuple[str, ...]:
+    """The relations that edges and relation answers of some lines have, sorted; what is no example is passed over."""
+    found: set[str] = set()
+    for document in documents:
+        if not isinstance(document, Mapping):
+            continue
+        pair = document.get("pair")
+        query = document.get("query")
+        asks_relation = isinstance(query, Mapping) and query.get("answer_mode") == "relation"
+        for part in (document, pair if isinstance(pair, Mapping) else {}):
+            edges, answers = part.get("edges"), part.get("answers")
+            for edge in edges if isinstance(edges, list) else ():
+                if isinstance(edge, list) and len(edge) == 3 and isinstance(edge[1], str):
+                    found.add(edge[1])
+            if asks_relation and isinstance(answers, list):
+                found.update(answer for answer in answers if isinstance(answer, str))
+    return tuple(sorted(name for name in found if not name.endswith(INVERSE_MARKS)))
 
 
 def parse_example(
@@ -187,35 +233,5 @@ def _entity_name(vocabulary: Vocabulary, entity: int) -> str:
     return vocabulary.entities[entity]
 
 
-def _lines(path: FilePath) -> Iterator[tuple[int, Any]]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, parse_json(line, source=f"{path}:{number}", max_bytes=_MAX_LINE)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; expected one example a line, as JSON") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _relations(path: FilePath, documents: Sequence[tuple[int, Any]]) -> tuple[str, ...]:
-    """The relations that edges of training examples (or of examples without a split) have."""
-    found: set[str] = set()
-    for _, document in documents:
-        if not isinstance(document, Mapping) or document.get("split") not in (None, "train"):
-            continue
-        pair = document.get("pair")
-        for part in (document, pair if isinstance(pair, Mapping) else {}):
-            edges = part.get("edges")
-            for edge in edges if isinstance(edges, list) else ():
-                if isinstance(edge, list) and len(edge) == 3 and isinstance(edge[1], str):
-                    found.add(edge[1])
-            answers = document.get("answers")
-            query = document.get("query")
-            mode = query.get("answer_mode") if isinstance(query, Mapping) else None
-            if mode == "relation" and isinstance(answers, list):
-                found.update(answer for answer in answers if isinstance(answer, str))
-    if not found:
-        raise DataError(f"{path}: no edge in any training example; expected 'edges': [[head, relation, tail], ...]")
-    return tuple(sorted(name for name in found if not name.endswith(INVERSE_MARKS)))
+def _may_train(document: Any) -> bool:
+    return isinstance(document, Mapping) and document.get("split") in (None, "train")

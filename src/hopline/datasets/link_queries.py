@@ -1,7 +1,8 @@
 """Link queries from triples: one relation to predict, the fact itself taken out of the graph.
 
 The graph and the candidate paths of a query are a function of the query without its answer, the training triples, and the
-seed. Where entities are anonymous the answer has to be a node, so samples are drawn until one holds it.
+seed. Where entities are anonymous the answer has to be a node, so samples are drawn until one holds it. A whole graph holds
+every entity.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from hopline.datasets.evidence import sorted_graph
 from hopline.datasets.paths import candidate_walks
 from hopline.datasets.rulebook import RuleBook
 from hopline.datasets.splits import SPLITS
-from hopline.datasets.train_graph import Neighbourhood, TrainGraph
+from hopline.datasets.train_graph import Neighbourhood, TrainGraph, split_graphs
 from hopline.datasets.triples import TripleData
 from hopline.graph import AnswerMode, Query, QueryKind, ReasoningExample, Status
 
 __all__ = ["LinkQueries"]
+
+Fact = tuple[int, int, int]
 
 _FAN_OUT: Final = 48
 """Entities that one hop of a rule is followed to from one entity."""
@@ -36,7 +39,8 @@ class LinkQueries:
 
     def __init__(self, data: TripleData, graph: TrainGraph, rules: RuleBook, config: DatasetConfig) -> None:
         self._data = data
-        self._graph = graph
+        self._graphs = split_graphs(data, graph, config)
+        self._own_graphs = config.triple_split == "entity"
         self._rules = rules
         self._config = config
         self._identity = config.entities == "identity"
@@ -50,27 +54,38 @@ class LinkQueries:
     def unit(self, split: str, index: int) -> ReasoningExample:
         """One link query."""
         head, relation, tail = (int(value) for value in self._data.triples[split][index // 2])
-        own = frozenset({(head, relation, tail)}) if split == "train" else frozenset[tuple[int, int, int]]()
+        in_graph = split == "train" or self._own_graphs
+        own = frozenset({(head, relation, tail)}) if in_graph else frozenset[tuple[int, int, int]]()
         if index % 2:
             anchor, signed, target = tail, relation + self._data.num_relations, head
         else:
             anchor, signed, target = head, relation, tail
-        attempts = 1 if self._identity else _ATTEMPTS
-        for attempt in range(attempts):
+        graph = self._graphs[split]
+        whole = self._config.graph == "full"
+        for attempt in range(1 if self._identity or whole else _ATTEMPTS):
             draws = Draws(self._key, SPLITS.index(split), index, attempt)
-            near = self._sample(anchor, signed, own, draws)
+            near = Neighbourhood(graph, own)
+            near.add(anchor)
+            if whole:
+                break
+            self._sample(near, graph, anchor, signed, draws)
             if target in near:
                 break
-        if not self._identity and target not in near:
+        if not self._identity:
             near.add(target)
-        return self._example(index, split, (anchor, signed, target), near, draws)
+        facts = near.take_all() if whole else near.sample_facts(anchor, draws)
+        return self._example(index, split, (anchor, signed, target), near.entities, facts, draws)
 
     def _example(
-        self, index: int, split: str, query: tuple[int, int, int], near: Neighbourhood, draws: Draws
+        self,
+        index: int,
+        split: str,
+        query: tuple[int, int, int],
+        entities: list[int],
+        facts: Sequence[Fact],
+        draws: Draws,
     ) -> ReasoningExample:
         anchor, signed, target = query
-        facts = near.sample_facts(anchor, draws)
-        entities = near.entities
         draws.shuffle(entities)
         node = {entity: place for place, entity in enumerate(entities)}
         graph = sorted_graph(
@@ -99,17 +114,15 @@ class LinkQueries:
             hops=min(map(len, supporting), default=0),
         )
 
-    def _sample(self, anchor: int, signed: int, own: frozenset[tuple[int, int, int]], draws: Draws) -> Neighbourhood:
-        """The anchor, what rules lead to (best first, up to two thirds of the nodes), and a sample of what is near."""
+    def _sample(self, near: Neighbourhood, graph: TrainGraph, anchor: int, signed: int, draws: Draws) -> None:
+        """Beside the anchor: what rules lead to, best first, up to two thirds of the nodes, and a sample of what is near."""
         size = draws.between(self._config.min_nodes, self._config.max_nodes)
-        near = Neighbourhood(self._graph, own)
-        near.add(anchor)
         scores: dict[int, int] = {}
-        ways: dict[int, tuple[tuple[int, int, int], ...]] = {}
+        ways: dict[int, tuple[Fact, ...]] = {}
         turn = draws.word()
         for chain, confidence in self._rules.chains_for(signed):
             weight = int(confidence * 1_000_000)
-            for end, way in self._ends(near, anchor, chain, turn).items():
+            for end, way in _ends(near, graph, anchor, chain, turn).items():
                 if end != anchor:
                     scores[end] = scores.get(end, 0) + weight
                     ways.setdefault(end, way)
@@ -121,32 +134,6 @@ class LinkQueries:
             for crossing in ways[end]:
                 near.cross(*crossing)
         near.grow(size, anchor, draws)
-        return near
-
-    def _ends(
-        self, near: Neighbourhood, anchor: int, chain: tuple[int, ...], turn: int
-    ) -> dict[int, tuple[tuple[int, int, int], ...]]:
-        """The entities that a rule leads to in the training graph, each with one way to it."""
-        first: dict[int, tuple[tuple[int, int, int], ...]]
-        first = {end: ((anchor, chain[0], end),) for end in self._follow(near, anchor, chain[0], turn)}
-        if len(chain) == 1:
-            return first
-        ends: dict[int, tuple[tuple[int, int, int], ...]] = {}
-        for middle, way in first.items():
-            for end in self._follow(near, middle, chain[1], turn):
-                if end not in ends:
-                    ends[end] = (*way, (middle, chain[1], end))
-        return ends
-
-    def _follow(self, near: Neighbourhood, start: int, relation: int, turn: int) -> Sequence[int]:
-        """Where a relation leads, without the facts that must stay out; of very many entities, some."""
-        others = self._graph.follow(start, relation)
-        if len(others) > _FAN_OUT:
-            first = turn % len(others)
-            others = [*others[first:], *others[:first]][:_FAN_OUT]
-        if near.is_blocked(start, relation):
-            return [other for other in others if near.may_cross(start, relation, other)]
-        return others
 
     def _targets(self, splits: tuple[str, ...]) -> dict[tuple[int, int], frozenset[int]]:
         found: dict[tuple[int, int], set[int]] = {}
@@ -155,6 +142,33 @@ class LinkQueries:
             found.setdefault((head, relation), set()).add(tail)
             found.setdefault((tail, relation + self._data.num_relations), set()).add(head)
         return {query: frozenset(targets) for query, targets in found.items()}
+
+
+def _ends(
+    near: Neighbourhood, graph: TrainGraph, anchor: int, chain: tuple[int, ...], turn: int
+) -> dict[int, tuple[Fact, ...]]:
+    """The entities that a rule leads to in the graph, each with one way to it."""
+    first: dict[int, tuple[Fact, ...]]
+    first = {end: ((anchor, chain[0], end),) for end in _follow(near, graph, anchor, chain[0], turn)}
+    if len(chain) == 1:
+        return first
+    ends: dict[int, tuple[Fact, ...]] = {}
+    for middle, way in first.items():
+        for end in _follow(near, graph, middle, chain[1], turn):
+            if end not in ends:
+                ends[end] = (*way, (middle, chain[1], end))
+    return ends
+
+
+def _follow(near: Neighbourhood, graph: TrainGraph, start: int, relation: int, turn: int) -> Sequence[int]:
+    """Where a relation leads, without the facts that must stay out; of very many entities, some."""
+    others = graph.follow(start, relation)
+    if len(others) > _FAN_OUT:
+        first = turn % len(others)
+        others = [*others[first:], *others[:first]][:_FAN_OUT]
+    if near.is_blocked(start, relation):
+        return [other for other in others if near.may_cross(start, relation, other)]
+    return others
 
 
 def _seen_by(split: str, ranking_filter: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from hopline.config import DatasetConfig
 from hopline.datasets.draws import hash64
 from hopline.datasets.evidence import Assembler
 from hopline.datasets.fingerprint import BLOCK_UNITS, code_digest
+from hopline.datasets.import_report import ImportReport
 from hopline.datasets.imported import ImportedExamples
 from hopline.datasets.index import SCHEMA_VERSION, PatternInfo, SourceFiles
 from hopline.datasets.link_queries import LinkQueries
@@ -62,6 +63,7 @@ class Plan:
         generated: units of each split that are drawn, beside link queries.
         data: the triples of a triples source.
         imported: the examples of a file of examples.
+        report: what was left out of what the source holds.
     """
 
     config: DatasetConfig
@@ -70,6 +72,7 @@ class Plan:
     generated: Mapping[str, int]
     data: TripleData | None = None
     imported: ImportedExamples | None = None
+    report: ImportReport | None = None
 
     def units(self, split: str) -> int:
         """How many units a split gets."""
@@ -192,9 +195,9 @@ def make_plan(config: DatasetConfig, source: SourceFiles) -> Plan:
         return Plan(config, world.vocabulary, world.patterns.info(), counts)
     assert source.folder is not None
     if is_examples(source.folder):
-        imported = ImportedExamples.read(source.folder, config)
-        return Plan(config, imported.vocabulary, PatternInfo(), {}, imported=imported)
-    data = load_triples(source.folder, seed=config.seed, calibration_share=config.calibration_share)
+        imported = ImportedExamples.read(source, config)
+        return Plan(config, imported.vocabulary, PatternInfo(), {}, imported=imported, report=imported.report)
+    data = load_triples(source, config)
     graph = TrainGraph(data.triples["train"], data.num_entities, data.num_relations)
     vocabulary = Vocabulary(
         relations=data.relations,
@@ -208,7 +211,7 @@ def make_plan(config: DatasetConfig, source: SourceFiles) -> Plan:
                 "dataset.link_queries is none and dataset.kinds asks for nothing else; give a kind a share"
             )
         counts = dict.fromkeys(counts, 0)
-    return Plan(config, vocabulary, mine_patterns(graph).info(), counts, data=data)
+    return Plan(config, vocabulary, mine_patterns(graph).info(), counts, data=data, report=data.report)
 
 
 def _triple_key(head: int, relation: int, tail: int) -> int:

@@ -1,16 +1,18 @@
-"""The graph of all training triples, from which every graph of a triples source is sampled."""
+"""The graph of all training triples, from which every graph of a triples source is taken: sampled, or whole."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hopline.config import DatasetConfig
 from hopline.datasets.draws import Draws
+from hopline.datasets.triples import TripleData
 
-__all__ = ["Neighbourhood", "TrainGraph"]
+__all__ = ["Neighbourhood", "TrainGraph", "split_graphs"]
 
 EDGES_PER_NODE = 3
 """A sampled graph has at most this many edges for each node, beside those that it must have."""
@@ -26,15 +28,28 @@ Fact = tuple[int, int, int]
 class TrainGraph:
     """Training triples, indexed both ways. Signed relations are in ``[0, 2R)``.
 
+    Args:
+        triples: int64 ``[n, 3]``.
+        num_entities, num_relations: of the source.
+        members: the entities that belong to the graph, with or without a triple; None: all.
+
     Attributes:
         facts: the triples in order.
+        members: the entities that belong to the graph.
         neighbours: for each entity, the entities that it shares a triple with.
         incident: for each entity, ``(signed relation, other)`` of every triple it is in.
         facts_from: for each entity, the triples that it is the head of, by tail.
     """
 
-    def __init__(self, triples: NDArray[np.int64], num_entities: int, num_relations: int) -> None:
+    def __init__(
+        self,
+        triples: NDArray[np.int64],
+        num_entities: int,
+        num_relations: int,
+        members: Sequence[int] | None = None,
+    ) -> None:
         self.num_entities = num_entities
+        self.members: Sequence[int] = range(num_entities) if members is None else members
         self.num_relations = num_relations
         self.facts: list[Fact] = [(h, r, t) for h, r, t in triples.tolist()]
         width = 2 * num_relations
@@ -76,6 +91,25 @@ class TrainGraph:
                 return None
             layers.append(reached)
         return layers
+
+
+def split_graphs(data: TripleData, graph: TrainGraph, config: DatasetConfig) -> Mapping[str, TrainGraph]:
+    """The graph that the examples of each split are taken from.
+
+    It is that of the training triples for all of them. Where splits share no entity, each has its own triples to reason
+    with, as in the inductive benchmarks (GraIL; Teru et al. 2020); valid and calibration have one graph. A query's own
+    triple is left out of its example in both cases.
+    """
+    if config.triple_split != "entity":
+        return dict.fromkeys(data.triples, graph)
+
+    def own(*splits: str) -> TrainGraph:
+        triples = np.concatenate([data.triples[name] for name in splits])
+        members = np.unique(triples[:, [0, 2]]).tolist()
+        return TrainGraph(triples, data.num_entities, data.num_relations, members)
+
+    held_out = own("valid", "calibration")
+    return {"train": own("train"), "valid": held_out, "calibration": held_out, "test": own("test")}
 
 
 class Neighbourhood:
@@ -133,7 +167,8 @@ class Neighbourhood:
 
         Where the neighbourhood is exhausted, entities from elsewhere follow; a source too small gives less.
         """
-        size = min(size, self._graph.num_entities)
+        members = self._graph.members
+        size = min(size, len(members))
         for _ in range(6 * size):
             if len(self) >= size:
                 return
@@ -146,10 +181,16 @@ class Neighbourhood:
             if other not in self._members and self.may_cross(start, relation, other):
                 self.cross(start, relation, other)
         while len(self) < size:
-            entity = draws.below(self._graph.num_entities)
-            while entity in self._members:
-                entity = (entity + 1) % self._graph.num_entities
+            place = draws.below(len(members))
+            while members[place] in self._members:
+                place = (place + 1) % len(members)
+            self.add(members[place])
+
+    def take_all(self) -> list[Fact]:
+        """Hold every entity of the graph; every fact of it but those that must not be in it."""
+        for entity in self._graph.members:
             self.add(entity)
+        return [fact for fact in self._graph.facts if fact not in self._without]
 
     def sample_facts(self, centre: int, draws: Draws) -> list[Fact]:
         """The facts it must hold, a sample of those at ``centre``, and a sample of the others.

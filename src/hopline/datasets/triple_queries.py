@@ -11,7 +11,7 @@ from hopline.datasets.draws import Draws, philox_key
 from hopline.datasets.evidence import Assembler, sorted_graph
 from hopline.datasets.rulebook import invert_chain
 from hopline.datasets.splits import SPLITS, QuerySplits
-from hopline.datasets.train_graph import Neighbourhood, TrainGraph
+from hopline.datasets.train_graph import Neighbourhood, TrainGraph, split_graphs
 from hopline.datasets.triples import TripleData
 from hopline.datasets.wishes import Wish, WishList
 from hopline.errors import DataError
@@ -26,8 +26,10 @@ _CHAIN, _PAIR, _MEETING = range(3)
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """Branches ``(anchor, chain)`` over entities, the other anchor of a boolean or relation query, and the canonical key."""
+    """Branches ``(anchor, chain)`` over the entities of a graph, the other anchor of a boolean or relation query, and the
+    canonical key."""
 
+    graph: TrainGraph
     branches: tuple[tuple[int, tuple[int, ...]], ...]
     other: int | None
     key: int
@@ -38,11 +40,11 @@ class TripleQueries:
 
     def __init__(self, data: TripleData, graph: TrainGraph, assembler: Assembler, config: DatasetConfig) -> None:
         self._data = data
-        self._graph = graph
+        self._graphs = split_graphs(data, graph, config)
         self._assembler = assembler
         self._config = config
         self._key = philox_key(config.seed, "triple-queries")
-        self._splits = QuerySplits(config.seed)
+        self._splits = QuerySplits(config, data.num_relations)
         self._wishes = WishList(config, link=False)
         self._true = {(h, r, t) for triples in data.triples.values() for h, r, t in triples.tolist()}
 
@@ -70,44 +72,48 @@ class TripleQueries:
 
     def _problem(self, wish: Wish, split: str, draws: Draws) -> _Problem | None:
         """A query of the split, without looking at its answers; several are tried until the hash fits."""
+        graph = self._graphs[split]
         for _ in range(24):
             if wish.kind is QueryKind.RELATION:
-                head, _, tail = draws.choice(self._graph.facts)
-                problem = _Problem(((head, ()),), tail, self._splits.key(_PAIR, head, tail))
+                head, _, tail = draws.choice(graph.facts)
+                problem = _Problem(graph, ((head, ()),), tail, self._splits.key(_PAIR, head, tail))
             else:
-                problem = self._chain_problem(wish, draws)
-            if self._splits.split(problem.key) == split:
+                problem = self._chain_problem(wish, graph, draws)
+            if self._splits.holds(split, problem.key, [chain for _, chain in problem.branches if chain]):
                 return problem
         return None
 
-    def _chain_problem(self, wish: Wish, draws: Draws) -> _Problem:
-        head, _, tail = draws.choice(self._graph.facts)
+    def _chain_problem(self, wish: Wish, graph: TrainGraph, draws: Draws) -> _Problem:
+        head, _, tail = draws.choice(graph.facts)
         anchor = head if draws.word() & 1 else tail
-        chain, end = self._random_walk(anchor, wish.hops, draws)
+        chain, end = self._random_walk(graph, anchor, wish.hops, draws)
         first = (anchor, chain)
         if wish.kind is not QueryKind.AGGREGATE:
             key = self._splits.key(_CHAIN, anchor, *chain)
-            return _Problem((first,), end if wish.kind is QueryKind.BOOLEAN else None, key)
+            return _Problem(graph, (first,), end if wish.kind is QueryKind.BOOLEAN else None, key)
         # The second chain is walked backwards from an answer of the first, so that they meet.
-        back, other = self._random_walk(end, wish.second_hops, draws)
+        back, other = self._random_walk(graph, end, wish.second_hops, draws)
         second = (other, invert_chain(back, self._data.num_relations))
         branches = tuple(sorted((first, second)))
         numbers = [number for anchor, chain in branches for number in (anchor, len(chain), *chain)]
-        return _Problem(branches, None, self._splits.key(_MEETING, *numbers))
+        return _Problem(graph, branches, None, self._splits.key(_MEETING, *numbers))
 
-    def _random_walk(self, start: int, hops: int, draws: Draws) -> tuple[tuple[int, ...], int]:
+    def _random_walk(self, graph: TrainGraph, start: int, hops: int, draws: Draws) -> tuple[tuple[int, ...], int]:
         chain: list[int] = []
         node = start
         for _ in range(hops):
-            relation, other = draws.choice(self._graph.incident[node])
+            relation, other = draws.choice(graph.incident[node])
             if chain and relation == invert_chain((chain[-1],), self._data.num_relations)[0]:
-                relation, other = draws.choice(self._graph.incident[node])
+                relation, other = draws.choice(graph.incident[node])
             chain.append(relation)
             node = other
         return tuple(chain), node
 
     def _make(self, example_id: int, wish: Wish, problem: _Problem, draws: Draws) -> ReasoningExample | None:
+        whole = self._config.graph == "full"
         size = draws.between(self._config.min_nodes, self._config.max_nodes)
+        if whole:
+            size = len(problem.graph.members)
         if wish.kind is QueryKind.RELATION:
             near = self._around_pair(problem, draws)
         else:
@@ -115,8 +121,11 @@ class TripleQueries:
         if near is None:
             return None
         anchor = problem.branches[0][0]
-        near.grow(size, anchor, draws)
-        facts = near.sample_facts(anchor, draws)
+        if whole:
+            facts = near.take_all()
+        else:
+            near.grow(size, anchor, draws)
+            facts = near.sample_facts(anchor, draws)
         entities = near.entities
         draws.shuffle(entities)
         node = {entity: place for place, entity in enumerate(entities)}
@@ -147,14 +156,14 @@ class TripleQueries:
 
     def _is_relation(self, problem: _Problem, example: ReasoningExample) -> bool:
         assert problem.other is not None
-        return example.answer_relation in self._graph.between(problem.branches[0][0], problem.other)
+        return example.answer_relation in problem.graph.between(problem.branches[0][0], problem.other)
 
     def _around_chains(self, wish: Wish, problem: _Problem, size: int) -> Neighbourhood | None:
         """Every walk along the chains to an answer, or None if they take too many nodes or answers."""
-        near = Neighbourhood(self._graph)
+        near = Neighbourhood(problem.graph)
         reached: list[list[set[int]]] = []
         for anchor, chain in problem.branches:
-            layers = self._graph.layers(anchor, chain, size)
+            layers = problem.graph.layers(anchor, chain, size)
             if layers is None:
                 return None
             reached.append(layers)
@@ -168,39 +177,43 @@ class TripleQueries:
         ends = reached[0][-1] if wish.kind is QueryKind.BOOLEAN else answers
         for (anchor, chain), layers in zip(problem.branches, reached, strict=True):
             near.add(anchor)
-            self._cross_walks(near, chain, layers, ends)
+            _cross_walks(near, problem.graph, chain, layers, ends)
             if len(near) > size:
                 return None
         return near
 
-    def _cross_walks(self, near: Neighbourhood, chain: Sequence[int], layers: list[set[int]], ends: set[int]) -> None:
-        after = layers[-1] & ends
-        for hop in range(len(chain) - 1, -1, -1):
-            useful: set[int] = set()
-            for entity in sorted(layers[hop]):
-                for other in self._graph.follow(entity, chain[hop]):
-                    if other in after:
-                        useful.add(entity)
-                        near.cross(entity, chain[hop], other)
-            after = useful
-
     def _around_pair(self, problem: _Problem, draws: Draws) -> Neighbourhood | None:
         """Two entities without the facts between them, and a few ways of two hops from one to the other."""
-        start, end = problem.branches[0][0], problem.other
+        graph, start, end = problem.graph, problem.branches[0][0], problem.other
         assert end is not None
         relations = self._data.num_relations
-        between = self._graph.between(start, end)
+        between = graph.between(start, end)
         if start == end or sum(relation < relations for relation in between) != 1:
             return None
         facts = frozenset((start, r, end) if r < relations else (end, r - relations, start) for r in between)
-        near = Neighbourhood(self._graph, facts)
+        near = Neighbourhood(graph, facts)
         near.add(start)
         near.add(end)
-        middles = sorted((self._graph.neighbours[start] & self._graph.neighbours[end]) - {start, end})
+        middles = sorted((graph.neighbours[start] & graph.neighbours[end]) - {start, end})
         if not middles:
             return None
         draws.shuffle(middles, 4)
         for middle in middles[:4]:
-            near.cross(start, draws.choice(self._graph.between(start, middle)), middle)
-            near.cross(middle, draws.choice(self._graph.between(middle, end)), end)
+            near.cross(start, draws.choice(graph.between(start, middle)), middle)
+            near.cross(middle, draws.choice(graph.between(middle, end)), end)
         return near
+
+
+def _cross_walks(
+    near: Neighbourhood, graph: TrainGraph, chain: Sequence[int], layers: list[set[int]], ends: set[int]
+) -> None:
+    """Hold every walk along a chain to one of the ends."""
+    after = layers[-1] & ends
+    for hop in range(len(chain) - 1, -1, -1):
+        useful: set[int] = set()
+        for entity in sorted(layers[hop]):
+            for other in graph.follow(entity, chain[hop]):
+                if other in after:
+                    useful.add(entity)
+                    near.cross(entity, chain[hop], other)
+        after = useful

@@ -1,24 +1,36 @@
-"""Triples files: ``head relation tail`` on each line, for train, valid and test."""
+"""The triples of a source as ids, divided into splits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hopline.datasets.splits import is_calibration
-from hopline.errors import DataError
+from hopline.config import DatasetConfig
+from hopline.datasets.import_report import ImportReport, UnknownRelation
+from hopline.datasets.index import SourceFiles
+from hopline.datasets.source import naming_source
+from hopline.datasets.splits import SPLITS, NameSplits, is_calibration
+from hopline.datasets.triple_files import TRIPLE_FILES, TripleFile, read_triples, triple_paths
+from hopline.errors import ConfigError, DataError
 
-__all__ = ["TRIPLE_FILES", "TripleData", "load_triples", "triple_file"]
+__all__ = ["TripleData", "load_triples"]
 
-TRIPLE_FILES: Final = ("train", "valid", "test")
-_SUFFIXES: Final = (".txt", ".tsv")
+_FROM_VALID: Final = ("valid", "calibration")
 
-Names = tuple[str, str, str]
+
+class _Line(NamedTuple):
+    """A triple by name, and where it was found."""
+
+    head: str
+    relation: str
+    tail: str
+    file: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +43,7 @@ class TripleData:
         triples: for each split, int64 ``[n, 3]`` of head, relation, tail, in the order of the file, each once.
         dropped: how many triples of a split were left out because an earlier split has them.
         unseen: how many entities are in no training triple.
+        report: what else was left out.
     """
 
     relations: tuple[str, ...]
@@ -38,6 +51,7 @@ class TripleData:
     triples: Mapping[str, NDArray[np.int64]]
     dropped: Mapping[str, int]
     unseen: int
+    report: ImportReport = field(default_factory=ImportReport)
 
     @property
     def num_relations(self) -> int:
@@ -48,93 +62,150 @@ class TripleData:
         return len(self.entities)
 
 
-def triple_file(folder: Path, name: str) -> Path:
-    """The file of a split in a folder of triples. DataError if there is none."""
-    for suffix in _SUFFIXES:
-        path = folder / f"{name}{suffix}"
-        if path.is_file():
-            return path
-    raise DataError(
-        f"{folder / name}.txt: no such file; expected train.txt, valid.txt and test.txt with a line "
-        "'head<TAB>relation<TAB>tail' for each triple"
+def load_triples(source: SourceFiles, config: DatasetConfig) -> TripleData:
+    """Read the triples of a source, divide them by ``config.triple_split``, and carve calibration out of valid.
+
+    Triples of valid and test whose relation training does not have are left out and reported: a model cannot know them.
+
+    Raises:
+        DataError: a file is missing, empty or not UTF-8, a line has not three fields, or a split is left without triples.
+            The message names file and line.
+        ConfigError: ``config.graph`` is full, and the source has more entities than ``config.max_nodes``.
+    """
+    with naming_source(source):
+        return _load(source, config)
+
+
+def _load(source: SourceFiles, config: DatasetConfig) -> TripleData:
+    assert source.folder is not None
+    given = config.triple_split == "given"
+    paths = triple_paths(source.folder, given=given)
+    digests = {file.path: file.sha256 for file in source.files}
+    files = {
+        name: read_triples(path, header=config.header, sha256=digests.get(path.name)) for name, path in paths.items()
+    }
+    for name, path in paths.items():
+        if not files[name].triples and (given or not any(file.triples for file in files.values())):
+            raise DataError(f"{path}: no triples; expected at least one line 'head<TAB>relation<TAB>tail'")
+    by_split, crossing = _divide(files, config)
+    where = {name: str(paths[name]) if given else str(source.folder) for name in TRIPLE_FILES}
+    relations = sorted({line.relation for line in by_split["train"]})
+    unknown = _unknown_relations(by_split, frozenset(relations))
+    seen = {entity for line in by_split["train"] for entity in (line.head, line.tail)}
+    every = {entity for lines in by_split.values() for line in lines for entity in (line.head, line.tail)}
+    entities = sorted(seen) + sorted(every - seen)
+    triples, dropped = _as_ids(by_split, relations, entities, config)
+    for name in TRIPLE_FILES:
+        if not len(triples[name]):
+            why = _why_empty(name, triples, by_split, unknown, config)
+            raise DataError(f"{where[name]}: no triples are left for {name} ({why}); give it other triples")
+    if config.graph == "full" and len(entities) > config.max_nodes:
+        raise ConfigError(
+            f"dataset.graph is full, but {source.uri} has {len(entities)} entities and dataset.max_nodes is "
+            f"{config.max_nodes}; raise it, or set graph to sampled"
+        )
+    return TripleData(
+        relations=tuple(relations),
+        entities=tuple(entities),
+        triples=triples,
+        dropped={name: count for name, count in dropped.items() if count},
+        unseen=len(every) - len(seen),
+        report=ImportReport(
+            items={paths[name].name: len(file.triples) for name, file in files.items()},
+            headers=tuple(paths[name].name for name, file in files.items() if file.header),
+            unknown_relations=unknown,
+            crossing_triples=crossing,
+            shared_entities=_shared_entities(triples) if config.triple_split == "entity" else None,
+        ),
     )
 
 
-def load_triples(folder: Path, *, seed: int, calibration_share: float) -> TripleData:
-    """Read the triples of a folder, and carve calibration out of valid by a salted hash of each triple.
+def _divide(files: Mapping[str, TripleFile], config: DatasetConfig) -> tuple[dict[str, list[_Line]], int]:
+    """The lines of train, valid and test, and how many are between entities of different splits."""
+    splits: dict[str, list[_Line]] = {name: [] for name in TRIPLE_FILES}
+    rule = _rule(config)
+    crossing = 0
+    for name, file in files.items():
+        for number, names in file.triples:
+            split = name if rule is None else rule(*names)
+            if split is None:
+                crossing += 1
+            else:
+                splits[split].append(_Line(*names, file.path.name, number))
+    return splits, crossing
 
-    Raises:
-        DataError: a file is missing, empty or not UTF-8, a line has not three fields, valid or test uses a relation
-            that train does not have, or a split is left without triples. The message names file and line.
-    """
-    paths = {name: triple_file(folder, name) for name in TRIPLE_FILES}
-    named = {name: list(_read(path)) for name, path in paths.items()}
-    for name, path in paths.items():
-        if not named[name]:
-            raise DataError(f"{path}: no triples; expected at least one line 'head<TAB>relation<TAB>tail'")
-    relations = sorted({triple[1] for _, triple in named["train"]})
+
+def _rule(config: DatasetConfig) -> Callable[[str, str, str], str | None] | None:
+    """The split of a triple by its names; None where the files say it."""
+    if config.triple_split == "given":
+        return None
+    if config.triple_split == "triple":
+        return NameSplits(config, "triple").of_triple
+    entities = NameSplits(config, "entity")
+
+    def by_entity(head: str, _: str, tail: str) -> str | None:
+        split = entities.split(head)
+        return split if entities.split(tail) == split else None
+
+    return by_entity
+
+
+def _unknown_relations(splits: dict[str, list[_Line]], known: frozenset[str]) -> tuple[UnknownRelation, ...]:
+    """Take the triples of relations that training does not have out of the other splits, and say which they were."""
+    found: list[UnknownRelation] = []
+    for name in TRIPLE_FILES[1:]:
+        strange = [line for line in splits[name] if line.relation not in known]
+        counts = Counter(line.relation for line in strange)
+        firsts = {line.relation: f"{line.file}:{line.number}" for line in reversed(strange)}
+        found += [
+            UnknownRelation(relation=relation, split=name, count=count, first=firsts[relation])
+            for relation, count in counts.items()
+        ]
+        splits[name] = [line for line in splits[name] if line.relation in known]
+    return tuple(found)
+
+
+def _as_ids(
+    splits: Mapping[str, Sequence[_Line]], relations: Sequence[str], entities: Sequence[str], config: DatasetConfig
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, int]]:
+    """The triples of all four splits, each once, and how many of a split an earlier one has."""
     relation_ids = {relation: index for index, relation in enumerate(relations)}
-    for name in ("valid", "test"):
-        for line, (_, relation, _) in named[name]:
-            if relation not in relation_ids:
-                raise DataError(
-                    f"{paths[name]}:{line}: relation '{relation}' is in no training triple; a model cannot learn it: "
-                    "remove the line, or add training triples"
-                )
-    seen = {entity for _, (head, _, tail) in named["train"] for entity in (head, tail)}
-    every = {entity for lines in named.values() for _, (head, _, tail) in lines for entity in (head, tail)}
-    entities = sorted(seen) + sorted(every - seen)
     entity_ids = {entity: index for index, entity in enumerate(entities)}
-    kept: dict[str, list[tuple[int, int, int]]] = {name: [] for name in ("train", "valid", "calibration", "test")}
+    kept: dict[str, list[tuple[int, int, int]]] = {name: [] for name in SPLITS}
     dropped = dict.fromkeys(kept, 0)
     known: dict[tuple[int, int, int], str] = {}
     for name in TRIPLE_FILES:
-        for _, (head, relation, tail) in named[name]:
-            triple = (entity_ids[head], relation_ids[relation], entity_ids[tail])
+        for line in splits[name]:
+            triple = (entity_ids[line.head], relation_ids[line.relation], entity_ids[line.tail])
             split = name
-            if name == "valid" and is_calibration(seed, calibration_share, *triple):
+            if name == "valid" and is_calibration(config.salt, config.calibration_share, *triple):
                 split = "calibration"
             if triple not in known:
                 known[triple] = name
                 kept[split].append(triple)
             elif known[triple] != name:
                 dropped[split] += 1
-    for name in TRIPLE_FILES:
-        if not kept[name]:
-            what = "all were carved out for calibration" if name == "valid" and kept["calibration"] else "all repeated"
-            raise DataError(f"{paths[name]}: no triples are left for {name} ({what}); give it other triples")
-    return TripleData(
-        relations=tuple(relations),
-        entities=tuple(entities),
-        triples={name: np.array(triples, dtype=np.int64).reshape(-1, 3) for name, triples in kept.items()},
-        dropped={name: count for name, count in dropped.items() if count},
-        unseen=len(every) - len(seen),
-    )
+    return {name: np.array(triples, dtype=np.int64).reshape(-1, 3) for name, triples in kept.items()}, dropped
 
 
-def _read(path: Path) -> Iterator[tuple[int, Names]]:
-    """Line numbers and triples. Fields are divided by tabs, or by blanks where a line has no tab."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    for number, raw in enumerate(data.split(b"\n"), start=1):
-        try:
-            text = raw.decode("utf-8").strip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}:{number}: not UTF-8 text (byte {error.start + 1} of the line is 0x{raw[error.start]:02x}); "
-                "save the file as UTF-8"
-            ) from None
-        if number == 1:
-            text = text.removeprefix("\ufeff")
-        if not text.strip():
-            continue
-        fields = [field.strip() for field in (text.split("\t") if "\t" in text else text.split())]
-        if len(fields) != 3 or not all(fields):
-            count = sum(map(bool, fields))
-            raise DataError(
-                f"{path}:{number}: found {count} field{'s' * (count != 1)}, expected 3: "
-                "head, relation and tail, divided by tabs"
-            )
-        yield number, (fields[0], fields[1], fields[2])
+def _why_empty(
+    name: str,
+    triples: Mapping[str, NDArray[np.int64]],
+    by_split: Mapping[str, Sequence[_Line]],
+    unknown: Sequence[UnknownRelation],
+    config: DatasetConfig,
+) -> str:
+    if name == "valid" and len(triples["calibration"]):
+        return "all were carved out for calibration"
+    if by_split[name]:
+        return "all repeated"
+    if any(relation.split == name for relation in unknown):
+        return "training has none of their relations"
+    return f"dataset.triple_split {config.triple_split} with this share gives it none"
+
+
+def _shared_entities(triples: Mapping[str, NDArray[np.int64]]) -> int:
+    """Entities in the graphs of two splits; valid and calibration have one graph."""
+    graphs = [triples["train"], np.concatenate([triples[name] for name in _FROM_VALID]), triples["test"]]
+    entities = np.concatenate([np.unique(graph[:, [0, 2]]) for graph in graphs])
+    return len(entities) - len(np.unique(entities))

@@ -71,9 +71,7 @@ class WishList:
     def wish(self, draws: Draws, split: str) -> Wish:
         """Draw one."""
         kind = self.kinds[draws.weighted(self._cumulative)]
-        low, high = self._config.min_hops, self._config.max_hops
-        if split == "test" and self._config.test_max_hops is not None:
-            high = max(low, self._config.test_max_hops)
+        low, high = self._config.hop_range(split)
         hops, second = draws.between(low, high), draws.between(low, high)
         word = draws.word()
         status = Status.SUPPORTED

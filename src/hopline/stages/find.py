@@ -9,13 +9,12 @@ from typing import Any
 import yaml
 
 from hopline.config import ResolvedConfig
-from hopline.datasets import snapshot_source
 from hopline.errors import NotFoundError
 from hopline.stages.inputs import dataset_request, evaluate_request, train_request
 from hopline.stages.requests import Request, Result, read_record
 from hopline.stages.results import EvaluateResult, GenerateResult, TrainResult
 from hopline.stages.roots import open_root
-from hopline.stages.sources import local_source
+from hopline.stages.sources import source_snapshot
 
 __all__ = ["find_evaluate", "find_generate", "find_train"]
 
@@ -23,7 +22,7 @@ __all__ = ["find_evaluate", "find_generate", "find_train"]
 def find_generate(config: ResolvedConfig, *, root: str) -> GenerateResult:
     """The dataset of a config. Raises NotFoundError, naming the command that makes it."""
     section = config.config.dataset
-    request = dataset_request(section, snapshot_source(section, local_source(section.source)))
+    request = dataset_request(section, source_snapshot(section))
     return _find(config, root, request, GenerateResult)
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from hopline.config import ResolvedConfig
-from hopline.datasets import SPLITS, Dataset, DatasetIndex, build_dataset, snapshot_source
+from hopline.datasets import SPLITS, Dataset, DatasetIndex, build_dataset
 from hopline.datasets.index import INDEX_FILE
 from hopline.errors import IntegrityError
 from hopline.progress import Event, EventSink, NullSink
@@ -14,7 +14,7 @@ from hopline.stages.inputs import dataset_request
 from hopline.stages.requests import read_record, write_record
 from hopline.stages.results import GenerateResult
 from hopline.stages.roots import cache_folder, dataset_prefix, free_local, open_root
-from hopline.stages.sources import local_source
+from hopline.stages.sources import source_snapshot
 from hopline.stages.work import exclusive, work_folder
 from hopline.storage import Store
 from hopline.storage.folders import check_files, put_folder
@@ -34,7 +34,7 @@ def generate(config: ResolvedConfig, *, root: str, sink: EventSink | None = None
     sink = sink or NullSink()
     store = open_root(root)
     section = config.config.dataset
-    source = snapshot_source(section, local_source(section.source))
+    source = source_snapshot(section)
     request = dataset_request(section, source)
     with exclusive(store, request, sink):
         sink.emit(Event("generate", "start", f"dataset from {section.source}"))
@@ -44,6 +44,8 @@ def generate(config: ResolvedConfig, *, root: str, sink: EventSink | None = None
             return found
         work = work_folder(store, request)
         index = build_dataset(section, work, source=source, sink=sink)
+        for warning in _warnings(index):
+            sink.emit(Event("generate", "warning", warning))
         _commit(store, work, index)
         result = GenerateResult(
             dataset_uri=store.uri(dataset_prefix(index.dataset_hash)),
@@ -107,6 +109,15 @@ def _verified(store: Store, dataset_hash: str) -> bool:
     index = read_index(store, dataset_hash)
     shards = [shard for split in index.splits.values() for shard in split.shards]
     return check_files(store, prefix, [(shard.file, shard.sha256, shard.bytes) for shard in shards])
+
+
+def _warnings(index: DatasetIndex) -> tuple[str, ...]:
+    """What was left out of the source, and what is asked in two splits; the index has it all."""
+    repeated = index.leakage.duplicate_queries
+    if not repeated:
+        return index.imported.warnings() if index.imported is not None else ()
+    asked = f"{repeated} examples ask what an earlier split asks, up to the names of nodes"
+    return (*(index.imported.warnings() if index.imported is not None else ()), asked)
 
 
 def _commit(store: Store, work: Path, index: DatasetIndex) -> None:

@@ -8,6 +8,7 @@ import io
 import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,7 +67,10 @@ def unpack(
     name = name or str(archive)
     with _reading(archive, name) as members:
         plain = [member for member in members if _checked(member, name)]
-        chosen = sorted((member for member in plain if wanted(member.name)), key=lambda member: member.name)
+        chosen = [member for member in plain if wanted(member.name)]
+        names = Counter(member.name for member in chosen)
+        if twice := [member for member, count in names.items() if count > 1]:
+            raise DataError(f"{name}: member '{twice[0]}' stands twice; pack each file once")
         packed = archive.stat().st_size
         declared = sum(member.size for member in chosen)
         if declared > MAX_BYTES or too_dense(packed, declared):
@@ -75,14 +79,13 @@ def unpack(
         found = []
         left = MAX_BYTES
         total = 0
-        for number, member in enumerate(chosen):
-            if number and member.name == chosen[number - 1].name:
-                raise DataError(f"{name}: member '{member.name}' stands twice; pack each file once")
+        # In the order of the archive: to go back in a compressed one is to unpack it again from its beginning.
+        for member in chosen:
             done = _write(member, folder, name, packed, total, left)
             total += done.bytes
             left -= done.bytes
             found.append(done)
-    return tuple(found)
+    return tuple(sorted(found, key=lambda file: file.path))
 
 
 def _write(member: _Member, folder: Path, name: str, packed: int, total: int, left: int) -> SourceFile:
@@ -147,6 +150,7 @@ def _reading(archive: Path, name: str) -> Iterator[list[_Member]]:
                 raw = gzip.GzipFile(fileobj=file) if archive.name.endswith("gz") else file
                 with tarfile.open(fileobj=cast(IO[bytes], _Bounded(raw, archive, name)), mode="r:") as tar:
                     yield _tar_members(tar, name)
+                _read_to_the_end(raw, archive.stat().st_size, name)
     except FileNotFoundError:
         raise DataError(f"{name}: no such file; expected an archive of triples or examples") from None
     except (zipfile.BadZipFile, gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error, NotImplementedError) as error:
@@ -155,6 +159,13 @@ def _reading(archive: Path, name: str) -> Iterator[list[_Member]]:
         ) from None
     except OSError as error:
         raise DataError(f"{name}: cannot be unpacked: {error.strerror or error}") from None
+
+
+def _read_to_the_end(raw: gzip.GzipFile | io.BufferedReader, packed: int, name: str) -> None:
+    """To the checksum of a compressed archive, which is behind all members."""
+    while raw.read(_CHUNK):
+        if too_dense(packed, raw.tell()):
+            raise _bomb(name, "(after the last)", packed, raw.tell())
 
 
 def _zip_members(packed: zipfile.ZipFile, name: str) -> list[_Member]:

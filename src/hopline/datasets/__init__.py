@@ -2,7 +2,7 @@
 
 from hopline.datasets.build import GENERATOR_NAME, GENERATOR_VERSION, build_dataset
 from hopline.datasets.convert import columns_from_examples, concat_columns, examples_from_columns, take_rows
-from hopline.datasets.dataset import Dataset, Split, UnitSizes
+from hopline.datasets.dataset import Dataset, ShardFiles, Split, UnitSizes
 from hopline.datasets.index import INDEX_FILE, DatasetIndex, ShardInfo, SourceFile, SourceFiles, SplitIndex
 from hopline.datasets.jsonl import ImportedExample, read_examples, write_examples
 from hopline.datasets.paths import candidate_paths
@@ -28,6 +28,7 @@ __all__ = [
     "Patterns",
     "Rule",
     "RuleBook",
+    "ShardFiles",
     "ShardInfo",
     "SourceFile",
     "SourceFiles",

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hopline.config import CurriculumStage
 from hopline.datasets.convert import examples_from_columns
-from hopline.datasets.index import INDEX_FILE, DatasetIndex, SplitIndex
+from hopline.datasets.index import INDEX_FILE, DatasetIndex, ShardInfo, SplitIndex
 from hopline.datasets.mapped import MappedShards
 from hopline.datasets.sampler import Eligible, UnitSet
 from hopline.datasets.shards import Shard, open_shard, verify_shard
@@ -24,7 +28,7 @@ from hopline.graph import KINDS, ExampleColumns, ReasoningExample
 if TYPE_CHECKING:
     from hopline.graph import GraphBatch
 
-__all__ = ["Dataset", "Split", "UnitSizes"]
+__all__ = ["Dataset", "ShardFiles", "Split", "UnitSizes"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,12 +40,29 @@ class UnitSizes:
     edges: NDArray[np.int64]
 
 
-class Dataset:
-    """A folder of shards with its index; see :meth:`open`."""
+class ShardFiles(Protocol):
+    """Where the files of shards are."""
 
-    def __init__(self, folder: Path, index: DatasetIndex) -> None:
-        self.folder = folder
+    def files(self, shards: Sequence[ShardInfo]) -> AbstractContextManager[list[Path]]:
+        """The local files of some shards, every byte checked; they stay until the block ends, and need not longer.
+
+        Raises IntegrityError if one is missing, truncated or altered.
+        """
+
+
+class Dataset:
+    """An index, and shards that are mapped when their split is first asked for; see :meth:`open`.
+
+    Args:
+        index: checked.
+        shards: where its shards are.
+        name: what errors call it.
+    """
+
+    def __init__(self, index: DatasetIndex, shards: ShardFiles, *, name: str) -> None:
         self.index = index
+        self.name = name
+        self._shards = shards
         self._splits: dict[str, Split] = {}
 
     @classmethod
@@ -61,7 +82,7 @@ class Dataset:
             raise IntegrityError(
                 f"{folder / INDEX_FILE}: found dataset hash {index.dataset_hash}, expected {expected_hash}"
             )
-        return cls(folder, index)
+        return cls(index, _FolderShards(folder), name=str(folder))
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -80,13 +101,26 @@ class Dataset:
         """
         if name not in self._splits:
             if name not in self.index.splits:
-                raise NotFoundError(f"{self.folder}: no split '{name}'; there are {', '.join(self.index.splits)}")
+                raise NotFoundError(f"{self.name}: no split '{name}'; there are {', '.join(self.index.splits)}")
             info = self.index.splits[name]
-            for shard in info.shards:
-                verify_shard(self.folder / shard.file, shard)
-            shards = (open_shard(self.folder / shard.file) for shard in info.shards)
-            self._splits[name] = Split(name, info, shards, self.vocabulary.num_relations)
+            with self._shards.files(info.shards) as paths:
+                self._splits[name] = Split(name, info, map(open_shard, paths), self.vocabulary.num_relations)
         return self._splits[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _FolderShards:
+    """Shards in a local folder."""
+
+    folder: Path
+
+    @contextmanager
+    def files(self, shards: Sequence[ShardInfo]) -> Iterator[list[Path]]:
+        paths = [self.folder / shard.file for shard in shards]
+        # Digests are computed outside the interpreter lock.
+        with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+            deque(pool.map(verify_shard, paths, shards), maxlen=0)
+        yield paths
 
 
 class Split:

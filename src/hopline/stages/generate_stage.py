@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from hopline.config import ResolvedConfig
@@ -13,12 +12,12 @@ from hopline.progress import Event, EventSink, NullSink
 from hopline.stages.inputs import dataset_request
 from hopline.stages.requests import read_record, write_record
 from hopline.stages.results import GenerateResult
-from hopline.stages.roots import cache_folder, dataset_prefix, free_local, open_root
+from hopline.stages.roots import dataset_prefix, free_local, open_root
+from hopline.stages.shard_cache import CachedShards
 from hopline.stages.sources import source_snapshot
 from hopline.stages.work import exclusive, work_folder
 from hopline.storage import Store
 from hopline.storage.folders import check_files, put_folder
-from hopline.storage.transfer import fetch_folder
 
 __all__ = ["generate", "open_dataset", "read_index"]
 
@@ -59,29 +58,25 @@ def generate(config: ResolvedConfig, *, root: str, sink: EventSink | None = None
         return result
 
 
-def open_dataset(root: str, dataset_hash: str) -> Dataset:
-    """Open a dataset of the root, every byte checked; from a remote root it is copied into the cache first.
+def open_dataset(root: str, dataset_hash: str, *, sink: EventSink | None = None, stage: str = "train") -> Dataset:
+    """Open a dataset of the root; every byte is checked. The shards of a remote root go through the cache of this machine.
+
+    Args:
+        root: URI.
+        dataset_hash: names the dataset.
+        sink, stage: who is told of a transfer, and on whose behalf.
 
     Raises:
         NotFoundError: there is none of that hash.
-        IntegrityError: a file is missing, truncated or altered.
+        IntegrityError: the index was altered. A shard that is missing or altered is found when its split is asked for.
     """
     store = open_root(root)
     prefix = dataset_prefix(dataset_hash)
     local = store.local_path(prefix)
     if local is not None:
         return Dataset.open(local, expected_hash=dataset_hash)
-    folder = cache_folder("datasets", dataset_hash)
-    index_path = folder / INDEX_FILE
-    if not index_path.is_file():
-        data = store.get_bytes(f"{prefix}/{INDEX_FILE}")
-        index = DatasetIndex.load(data)
-        shards = [shard for split in index.splits.values() for shard in split.shards]
-        fetch_folder(store, prefix, [(s.file, s.sha256, s.bytes) for s in shards], folder)
-        temporary = folder / f".{INDEX_FILE}.{os.getpid()}"
-        temporary.write_bytes(data)
-        temporary.rename(index_path)
-    return Dataset.open(folder, expected_hash=dataset_hash)
+    index = read_index(store, dataset_hash)
+    return Dataset(index, CachedShards(store, prefix, sink=sink, stage=stage), name=store.uri(prefix))
 
 
 def read_index(store: Store, dataset_hash: str) -> DatasetIndex:

@@ -11,6 +11,7 @@ from hopline.errors import DataError, StoreError
 from hopline.storage import Store, open_store, validate_key
 
 __all__ = [
+    "CACHE_VARIABLE",
     "DEFAULT_ROOT",
     "ROOT_VARIABLE",
     "cache_folder",

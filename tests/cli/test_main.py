@@ -15,7 +15,20 @@ from hopline.cli.main import cli
 from hopline.errors import ClaimError, ConfigError, HoplineError, TerminatedError, TrainingDivergedError
 from tests.stages.workbench import CONFIG, hopline
 
-COMMANDS = ["run", "generate", "train", "evaluate", "publish", "verify", "predict", "compile", "config", "version"]
+COMMANDS = [
+    "run",
+    "generate",
+    "train",
+    "evaluate",
+    "publish",
+    "verify",
+    "predict",
+    "compile",
+    "render",
+    "validate",
+    "config",
+    "version",
+]
 HEAVY = ("torch", "kfp", "boto3", "kubernetes", "pyarrow", "matplotlib", "kfp_kubernetes")
 
 

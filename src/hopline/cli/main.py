@@ -25,6 +25,8 @@ _COMMANDS: Final = {
     "verify": ("hopline.cli.verify", "verify", "Check every claim of a published model."),
     "predict": ("hopline.cli.predict", "predict", "Answer queries with a published model."),
     "compile": ("pipelines.cli", "compile", "Compile the Kubeflow pipeline to a yaml file."),
+    "render": ("hopline.cli.render", "render", "Print the manifest of a training job for a cluster."),
+    "validate": ("hopline.cli.validate", "validate", "Check manifests without a cluster."),
     "config": ("hopline.cli.config", "config", "Show, validate or document a config."),
     "version": ("hopline.cli.version", "version", "Print the version of Hopline."),
 }

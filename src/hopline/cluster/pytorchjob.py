@@ -148,7 +148,7 @@ def _env(base: Iterable[Mapping[str, Any]], spec: JobSpec) -> list[Document]:
 
 
 def _literal(text: str) -> str:
-    """A text that arrives as it is: in arguments and variables, Kubernetes replaces ``$(NAME)`` and reads ``$$`` as ``$``."""
+    """A text that arrives as it is: Kubernetes replaces ``$(NAME)`` in arguments and variables, and ``$$`` by ``$``."""
     return text.replace("$", "$$")
 
 

@@ -28,7 +28,7 @@ from hopline.graph import (
 )
 
 R = 3
-SIZES = {"longest_chain", "num_links", "num_relation_queries", "num_supporting_steps"}
+SIZES = {"longest_chain", "longest_path", "num_links", "num_relation_queries", "num_supporting_steps"}
 
 
 def graph(nodes: int, facts: list[tuple[int, int, int]]) -> ExampleGraph:
@@ -129,7 +129,11 @@ def test_messages_go_both_ways_and_are_sorted_by_target(examples: list[Reasoning
     found = zip(
         batch.message_source.tolist(), batch.message_target.tolist(), batch.message_relation.tolist(), strict=True
     )
+    found = list(found)
     assert sorted(found) == sorted(expected)
+    forwards, backwards = batch.edge_message.tolist()
+    assert [found[place] for place in forwards] == expected[::2]
+    assert [found[place] for place in backwards] == expected[1::2]
 
 
 def test_paths_and_steps_point_into_the_batch(examples: list[ReasoningExample]) -> None:
@@ -165,6 +169,7 @@ def test_sizes_are_known_on_the_host(examples: list[ReasoningExample]) -> None:
     for rows in (examples, examples[:1], []):
         batch = collate(columns_from_examples(rows), num_relations=R)
         assert batch.longest_chain == max(batch.token_position.tolist(), default=-1) + 1
+        assert batch.longest_path == max(batch.path_length.tolist(), default=0)
         assert batch.num_links == int((batch.kind == KINDS.index(QueryKind.LINK)).sum())
         assert batch.num_relation_queries == int((batch.answer_mode == ANSWER_MODES.index(AnswerMode.RELATION)).sum())
         assert batch.num_supporting_steps == int((batch.path_label[batch.step_path] == 1).sum())

@@ -37,7 +37,7 @@ class GraphBatch:
         node_graph, node_entity: ``[N]``.
         edge_index: ``[2, E]`` source and target nodes; edge_type_ids, edge_graph: ``[E]``.
         message_source, message_target, message_relation: ``[M]``; each edge forwards (relation r) and backwards
-            (relation r + R), sorted by target.
+            (relation r + R), sorted by target. edge_message: ``[2, E]`` place of each edge's two messages among them.
         anchor_node, anchor_graph, anchor_slot: ``[A]``; slot = position among the query's anchors.
         token_relation, token_graph, token_branch, token_position: ``[T]``; position = hop within the branch.
         path_graph, path_label, path_length: ``[P]``; label 1 = supporting.
@@ -45,11 +45,11 @@ class GraphBatch:
         answer_node, answer_graph: ``[.]``; answers that are nodes.
         answer_entity, answer_entity_graph: ``[.]``; answers as vocabulary ids.
         known_entity, known_entity_graph: ``[.]``; other true answers, left out by filtered ranking.
-        longest_chain: hops of the longest chain of any query.
+        longest_chain, longest_path: hops of the longest chain of any query, steps of the longest path.
         num_links, num_relation_queries: rows that ask for a link, and for a relation.
         num_supporting_steps: steps of supporting paths.
 
-    The last four are known on the host, so that whoever needs a tensor of such a size reads nothing back from the device.
+    The last five are known on the host, so that whoever needs a tensor of such a size reads nothing back from the device.
     """
 
     example_id: Tensor
@@ -68,6 +68,7 @@ class GraphBatch:
     message_source: Tensor
     message_target: Tensor
     message_relation: Tensor
+    edge_message: Tensor
     anchor_node: Tensor
     anchor_graph: Tensor
     anchor_slot: Tensor
@@ -89,6 +90,7 @@ class GraphBatch:
     known_entity: Tensor
     known_entity_graph: Tensor
     longest_chain: int
+    longest_path: int
     num_links: int
     num_relation_queries: int
     num_supporting_steps: int
@@ -147,6 +149,8 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
     backwards = values["message"] >= np.repeat(counts["edge"].astype(np.int32), counts["message"])
     message = values["message"] + np.repeat(edge_start, counts["message"])
     np.add(message, np.repeat(edges - counts["edge"], counts["message"]), out=message, where=backwards)
+    edge_message = np.empty(2 * edges, dtype=np.int64)
+    edge_message[message] = np.arange(2 * edges)
     step = values["step"].astype(np.int64)
     token_branch = values["token_branch"].astype(np.int64)
     token_position = _positions_in_branch(owners["token"], token_branch)
@@ -163,6 +167,7 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
         "message_source": direction[0].take(message),
         "message_target": direction[1].take(message),
         "message_relation": direction[2].take(message),
+        "edge_message": edge_message.reshape(2, -1),
         "anchor_node": values["anchor"] + np.repeat(node_start, counts["anchor"]),
         "anchor_graph": owners["anchor"],
         "anchor_slot": _positions(offsets["anchor"], counts["anchor"]),
@@ -187,6 +192,7 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
     return GraphBatch(
         **{name: _tensor(array) for name, array in arrays.items()},
         longest_chain=int(token_position.max(initial=-1)) + 1,
+        longest_path=int(counts["step"].max(initial=0)),
         num_links=int(np.count_nonzero(values["kind"] == _LINK_KIND)),
         num_relation_queries=int(np.count_nonzero(values["answer_mode"] == _RELATION_MODE)),
         num_supporting_steps=int(counts["step"][values["path_label"] == 1].sum()),

@@ -1,36 +1,101 @@
-"""The two hot loops over edges, cut so that what they hold in between stays in the processor's cache.
+"""The hot loops over edges: sums of messages, and inner products of pairs of nodes.
 
 Both gather wide rows for every message or pair, of which a batch has several times more than nodes, and reduce them at
-once. Kept whole, those rows would go to memory and back several times in each pass; so the CPU works through them in
-pieces, and the backward pass gathers again instead of keeping them. A GPU takes everything as one piece.
+once. Kept whole, those rows would go to memory and back several times in each pass. So on the CPU the sum of messages is an
+embedding bag, which reads, multiplies and adds without keeping anything, and the inner products work in pieces that stay in
+the processor's cache; the backward pass gathers again instead of keeping what the forward pass gathered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["message_sum", "pair_product"]
+from hopline.model.segments import segment_count
+
+__all__ = ["Routes", "message_sum", "pair_product", "plan_routes", "sum_backward", "sum_forward"]
 
 _PIECE_BYTES: Final = 1 << 19
 
 
-def message_sum(states: Tensor, coefficient: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """``out[t] = sum over messages into t of coefficient * states[source]``, blockwise.
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes:
+    """Who sends to whom, for ``M`` messages whose coefficients come in ``K`` blocks from a table with ``C`` rows.
+
+    Attributes:
+        source, target, cell: int64 ``[M]``, sorted by target; cell = row of the table.
+        blocks: K.
+        bag: int32 ``[M * K]`` what each bag adds up: ``source * K + block``; a bag is a block of a target's row.
+        bag_start: int32 ``[N * K]``.
+        bag_cell: int32 ``[M * K]`` where the coefficient of each is in the table, as a flat array.
+        back_cell: int32 ``[M * K]`` the same for the messages from the target to the source. Every edge sends both ways, so
+            that the bags of the backward pass are the bags of the forward pass with these coefficients.
+    """
+
+    source: Tensor
+    target: Tensor
+    cell: Tensor
+    blocks: int
+    bag: Tensor
+    bag_start: Tensor
+    bag_cell: Tensor
+    back_cell: Tensor
+
+
+def plan_routes(
+    source: Tensor, target: Tensor, cell: Tensor, edge_message: Tensor, *, nodes: int, blocks: int
+) -> Routes:
+    """Work out the bags.
+
+    Args:
+        source, target, cell: ``[M]``.
+        edge_message: ``[2, E]`` place of each edge's two messages.
+        nodes, blocks: N and K.
+    """
+    K = blocks
+    degree = segment_count(target, nodes)
+    start = degree.cumsum(0) - degree
+    block = torch.arange(K, dtype=torch.int32, device=source.device)
+    # A target with d messages has K bags of d, one after the other.
+    width = degree.index_select(0, target)
+    first = torch.arange(len(target), device=source.device) + start.index_select(0, target) * (K - 1)
+    place = (first.int()[:, None] + width.int()[:, None] * block).view(-1).long()
+    reverse = torch.empty_like(source)
+    reverse.index_copy_(0, edge_message[0], edge_message[1]).index_copy_(0, edge_message[1], edge_message[0])
+
+    def spread(row: Tensor) -> Tensor:
+        flat = (row.int()[:, None] * K + block).view(-1)
+        return torch.empty_like(flat).index_copy_(0, place, flat)
+
+    return Routes(
+        source=source,
+        target=target,
+        cell=cell,
+        blocks=K,
+        bag=spread(source),
+        bag_start=(start.int()[:, None] * K + degree.int()[:, None] * block).view(-1),
+        bag_cell=spread(cell),
+        back_cell=spread(cell.index_select(0, reverse)),
+    )
+
+
+def message_sum(states: Tensor, table: Tensor, routes: Routes) -> Tensor:
+    """``out[t] = sum over messages into t of table[cell] * states[source]``, blockwise.
 
     Args:
         states: float ``[N, H]``.
-        coefficient: ``[M, K]``, one for each of the K blocks of H / K numbers.
-        source, target: int64 ``[M]``.
+        table: ``[C, K]`` coefficients, one for each of the K blocks of H / K numbers.
+        routes: the messages.
 
     Returns:
         ``[N, H]``.
     """
-    out: Tensor = _MessageSum.apply(states, coefficient, source, target)  # type: ignore[no-untyped-call]
+    out: Tensor = _MessageSum.apply(states, table, routes)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -40,31 +105,47 @@ def pair_product(states: Tensor, pairs: Tensor) -> Tensor:
     return out
 
 
+def sum_forward(states: Tensor, table: Tensor, routes: Routes) -> Tensor:
+    """:func:`message_sum` without its derivative."""
+    return _bags(states, table, routes, routes.bag_cell)
+
+
+def sum_backward(grad: Tensor, states: Tensor, table: Tensor, routes: Routes) -> tuple[Tensor, Tensor]:
+    """Gradients of the states ``[N, H]`` and of the table ``[C, K]``, from that of the sum."""
+    K = routes.blocks
+    for_coefficient = states.new_empty((len(routes.source), K))
+    ones = states.new_ones(states.shape[1] // K)
+    for a, b in _pieces(states, len(routes.source)):
+        product = states.index_select(0, routes.source[a:b]).mul_(grad.index_select(0, routes.target[a:b]))
+        torch.mv(product.view(-1, len(ones)), ones, out=for_coefficient[a:b].view(-1))
+    for_table = torch.zeros_like(table).index_add_(0, routes.cell, for_coefficient)
+    return _bags(grad, table, routes, routes.back_cell), for_table
+
+
+def _bags(rows: Tensor, table: Tensor, routes: Routes, cell: Tensor) -> Tensor:
+    N, H = rows.shape
+    if not N:
+        return torch.zeros_like(rows)
+    coefficient = table.reshape(-1).index_select(0, cell)
+    bags = rows.contiguous().view(N * routes.blocks, -1)
+    out: Tensor = torch._embedding_bag_forward_only(bags, routes.bag, routes.bag_start, per_sample_weights=coefficient)[
+        0
+    ]
+    return out.view(N, H)
+
+
 class _MessageSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, states: Tensor, coefficient: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        ctx.save_for_backward(states, coefficient, source, target)
-        K, width = coefficient.shape[1], states.shape[1] // coefficient.shape[1]
-        out = torch.zeros_like(states)
-        for a, b in _pieces(states, len(source)):
-            message = states.index_select(0, source[a:b])
-            message.view(b - a, K, width).mul_(coefficient[a:b, :, None])
-            out.index_add_(0, target[a:b], message)
-        return out
+    def forward(ctx: Any, states: Tensor, table: Tensor, routes: Routes) -> Tensor:
+        ctx.save_for_backward(states, table)
+        ctx.routes = routes
+        return sum_forward(states, table, routes)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        states, coefficient, source, target = ctx.saved_tensors
-        K, width = coefficient.shape[1], states.shape[1] // coefficient.shape[1]
-        for_states, for_coefficient = torch.zeros_like(states), torch.empty_like(coefficient)
-        for a, b in _pieces(states, len(source)):
-            arriving = grads[0].index_select(0, target[a:b])
-            sent = states.index_select(0, source[a:b]).mul_(arriving)
-            torch.sum(sent.view(b - a, K, width), -1, out=for_coefficient[a:b])
-            arriving.view(b - a, K, width).mul_(coefficient[a:b, :, None])
-            for_states.index_add_(0, source[a:b], arriving)
-        return for_states, for_coefficient, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        states, table = ctx.saved_tensors
+        return *sum_backward(grads[0], states, table, ctx.routes), None
 
 
 class _PairProduct(torch.autograd.Function):

@@ -7,10 +7,10 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from hopline.graph import GraphBatch
-from hopline.model.messages import message_sum
+from hopline.model.messages import plan_routes
+from hopline.model.node_update import NodePlan, UpdateWeights, update_nodes
 from hopline.model.plan import BRANCHES, BatchPlan
 from hopline.model.query_encoder import QueryStates
 from hopline.model.walk import WalkStates
@@ -32,6 +32,7 @@ class Propagation(nn.Module):
 
     def __init__(self, *, num_relations: int, hidden_dim: int, layers: int, dropout: float) -> None:
         super().__init__()
+        self.blocks = math.gcd(hidden_dim // BRANCHES, _MOST_BLOCKS)
         self.blank = nn.Parameter(torch.randn(hidden_dim) * 0.1)
         self.layers = nn.ModuleList(
             PropagationLayer(num_relations=num_relations, hidden_dim=hidden_dim, dropout=dropout) for _ in range(layers)
@@ -51,9 +52,18 @@ class Propagation(nn.Module):
         cell = batch.anchor_graph * BRANCHES + batch.anchor_slot
         mark = query.anchors.flatten(0, 1).index_select(0, cell).float()  # [A, H]
         states = self.blank.float().expand(plan.nodes, -1).index_add(0, batch.anchor_node, mark)
+        routes = plan_routes(
+            batch.message_source,
+            batch.message_target,
+            plan.message_cell,
+            batch.edge_message,
+            nodes=plan.nodes,
+            blocks=BRANCHES * self.blocks,
+        )
+        nodes = NodePlan(routes=routes, graph=batch.node_graph, inverse_degree=plan.inverse_degree)
         for index, layer in enumerate(self.layers):
             frontier = walk.frontiers[min(index + 1, plan.hops)]
-            states = layer(states, batch, plan, query, query.hops[:, :, index], torch.cat([frontier, marks], 1))
+            states = layer(states, nodes, query.summary, query.hops[:, :, index], torch.cat([frontier, marks], 1))
         return states
 
 
@@ -73,18 +83,24 @@ class PropagationLayer(nn.Module):
         self.norm = nn.LayerNorm(H)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self, states: Tensor, batch: GraphBatch, plan: BatchPlan, query: QueryStates, hop: Tensor, signal: Tensor
-    ) -> Tensor:
-        """``[N, H]`` to ``[N, H]``; ``hop`` is ``[G, 2, H]``, ``signal`` ``[N, 3]``."""
-        G, relations = plan.graphs, self.value.shape[0]
+    def forward(self, states: Tensor, nodes: NodePlan, summary: Tensor, hop: Tensor, signal: Tensor) -> Tensor:
+        """``[N, H]`` to ``[N, H]``; ``summary`` is ``[G, H]``, ``hop`` ``[G, 2, H]``, ``signal`` ``[N, 3]``."""
+        G, relations = len(summary), self.value.shape[0]
         gate = torch.sigmoid(self.key(hop)).view(G, BRANCHES, relations, self.blocks)
-        gate = gate.transpose(1, 2).reshape(G, relations, BRANCHES * self.blocks) * self.value
-        coefficient = gate.float().flatten(0, 1).index_select(0, plan.message_cell)  # [M, K]
-        summed = message_sum(states, coefficient, batch.message_source, batch.message_target)
-        update = self.own(states) + self.incoming(summed * plan.inverse_degree) + self.signal(signal)
-        modulation = self.modulation(hop.mean(1) + query.summary).index_select(0, batch.node_graph)
-        gain, shift = modulation.chunk(2, -1)
-        update = F.gelu(self.norm(update) * (1 + gain) + shift)
-        new: Tensor = states + self.dropout(update).float()
-        return new
+        table = gate.transpose(1, 2).reshape(G, relations, BRANCHES * self.blocks) * self.value
+        gain, shift = self.modulation(hop.mean(1) + summary).chunk(2, -1)
+        gain = 1 + gain
+        mask = None
+        if self.training and self.dropout.p:
+            mask = self.dropout(torch.ones_like(states))
+        weights = UpdateWeights(self.own.weight, self.own.bias, self.incoming.weight, self.signal.weight)
+        return update_nodes(
+            states,
+            table.float().flatten(0, 1),
+            signal,
+            self.norm.weight * gain,
+            self.norm.bias * gain + shift,
+            weights,
+            nodes,
+            mask,
+        )

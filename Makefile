@@ -3,7 +3,7 @@
 #
 #   make run              from source data to a published, verified model: make run CONFIG=configs/quickstart.yaml
 #   make test             the tests that need no container engine
-#   make check            format, lint, types, imports between rooms
+#   make check            format, lint, types, imports between rooms, manifests
 #   make images           the stage images, with the engine that `docker` reaches
 #   make test-containers  the tests that run those images
 #   make golden           renew the golden copy of the compiled pipeline
@@ -65,6 +65,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hopline validate $$(find manifests -name '*.yaml' | sort)
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -346,24 +346,6 @@ OBJECTS = [
         "spec.ingress[0].ports[0].port: found 99999, expected 1 to 65535",
     ),
     (
-        "kubeflow.org/v1beta1",
-        "ScheduledWorkflow",
-        {"spec": {"noCatchup": True, "trigger": {"cronSchedule": {"cron": "0 3 * * *"}}}},
-        'cron: found "0 3 * * *", expected six fields',
-    ),
-    (
-        "kubeflow.org/v1beta1",
-        "ScheduledWorkflow",
-        {"spec": {}},
-        "spec.noCatchup: found false or nothing, expected true",
-    ),
-    (
-        "kubeflow.org/v1beta1",
-        "ScheduledWorkflow",
-        {"spec": {"maxConcurrency": 11}},
-        "maxConcurrency: found 11, expected 1 to",
-    ),
-    (
         "kustomize.config.k8s.io/v1beta1",
         "Kustomization",
         {"secretGenerator": [{"literals": ["a=b"]}]},

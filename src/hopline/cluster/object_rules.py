@@ -149,19 +149,6 @@ def _check_template_spec(pod: Mapping[str, Any], path: str) -> Iterator[Finding]
     yield from check_security(pod, path)
 
 
-def _check_scheduled_workflow(document: Mapping[str, Any]) -> Iterator[Finding]:
-    spec = document["spec"]
-    cron = spec.get("trigger", {}).get("cronSchedule", {}).get("cron")
-    if cron is not None and len(cron.split()) != 6:
-        # Five fields are accepted, and mean something else: `0 3 * * *` runs every hour.
-        expected = "six fields: second, minute, hour, day, month, weekday"
-        yield _ours("spec.trigger.cronSchedule.cron", show(cron), expected)
-    if not spec.get("noCatchup", False):
-        yield _ours("spec.noCatchup", "false or nothing", "true: else every time that was missed is run")
-    if not 1 <= spec.get("maxConcurrency", 1) <= 10:
-        yield _refused("spec.maxConcurrency", show(spec["maxConcurrency"]), "1 to 10")
-
-
 def _check_kustomization(document: Mapping[str, Any]) -> Iterator[Finding]:
     for index, generator in enumerate(document.get("secretGenerator", [])):
         if "literals" in generator:
@@ -182,7 +169,6 @@ OBJECT_RULES: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[Finding]
     "Pod": _check_pod_object,
     "Role": _check_role,
     "RoleBinding": _check_role_binding,
-    "ScheduledWorkflow": _check_scheduled_workflow,
     "Secret": _check_secret,
 }
 """Kind -> the check of a document whose types are right."""

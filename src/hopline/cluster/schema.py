@@ -3,7 +3,6 @@
 A type has fields; each field has a type in this notation, and ``!`` after its name where it has to be given::
 
     string  bool  int32  int64  quantity  int-or-string  date-time
-    any                       anything
     string of A|B             a string; another one than these is refused by the API server, not by the schema
     object                    a mapping of anything
     Container                 a mapping with the fields of that type, and no others
@@ -192,7 +191,6 @@ def _is_time(value: Any) -> bool:
 
 
 _SCALARS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
-    "any": (lambda value: True, "anything"),
     "string": (lambda value: isinstance(value, str), "a string"),
     "bool": (lambda value: isinstance(value, bool), "true or false"),
     "int32": (lambda value: _is_int(value, 32), "a whole number of 32 bits"),

@@ -19,7 +19,6 @@ __all__ = ["KINDS", "Checked", "check_document", "read_documents", "validate_man
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "batch/v1": ("CronJob", "Job"),
     "kubeflow.org/v1": ("PyTorchJob",),
-    "kubeflow.org/v1beta1": ("ScheduledWorkflow",),
     "kustomize.config.k8s.io/v1beta1": ("Kustomization",),
     "networking.k8s.io/v1": ("NetworkPolicy",),
     "rbac.authorization.k8s.io/v1": ("Role", "RoleBinding"),

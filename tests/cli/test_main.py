@@ -27,6 +27,7 @@ COMMANDS = [
     "render",
     "validate",
     "config",
+    "dataset",
     "version",
 ]
 HEAVY = ("torch", "kfp", "boto3", "kubernetes", "pyarrow", "matplotlib", "kfp_kubernetes")

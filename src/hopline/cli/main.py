@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "render": ("hopline.cli.render", "render", "Print the manifest of a training job for a cluster."),
     "validate": ("hopline.cli.validate", "validate", "Check manifests without a cluster."),
     "config": ("hopline.cli.config", "config", "Show, validate or document a config."),
+    "dataset": ("hopline.cli.dataset", "dataset", "Check, describe or print a dataset."),
     "version": ("hopline.cli.version", "version", "Print the version of Hopline."),
 }
 """Command name -> module, attribute, help. The help stands here so that ``--help`` imports nothing heavy."""

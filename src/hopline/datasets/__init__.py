@@ -4,7 +4,8 @@ from hopline.datasets.build import GENERATOR_NAME, GENERATOR_VERSION, build_data
 from hopline.datasets.convert import columns_from_examples, concat_columns, examples_from_columns, take_rows
 from hopline.datasets.dataset import Dataset, ShardFiles, Split, UnitSizes
 from hopline.datasets.index import INDEX_FILE, DatasetIndex, ShardInfo, SourceFile, SourceFiles, SplitIndex
-from hopline.datasets.jsonl import ImportedExample, read_examples, write_examples
+from hopline.datasets.jsonl import ImportedExample, example_to_json, read_examples, write_examples
+from hopline.datasets.overview import GraphSizes, SizeSummary, graph_sizes
 from hopline.datasets.paths import candidate_paths
 from hopline.datasets.patterns import Patterns
 from hopline.datasets.rulebook import RuleBook
@@ -24,12 +25,14 @@ __all__ = [
     "Dataset",
     "DatasetIndex",
     "Eligible",
+    "GraphSizes",
     "ImportedExample",
     "Patterns",
     "Rule",
     "RuleBook",
     "ShardFiles",
     "ShardInfo",
+    "SizeSummary",
     "SourceFile",
     "SourceFiles",
     "Split",
@@ -45,7 +48,9 @@ __all__ = [
     "columns_from_examples",
     "concat_columns",
     "epoch_order",
+    "example_to_json",
     "examples_from_columns",
+    "graph_sizes",
     "read_examples",
     "snapshot_source",
     "take_rows",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hopline.config import CurriculumStage
 from hopline.datasets.convert import examples_from_columns
-from hopline.datasets.index import INDEX_FILE, DatasetIndex, ShardInfo, SplitIndex
+from hopline.datasets.index import INDEX_FILE, DatasetIndex, ShardInfo
 from hopline.datasets.mapped import MappedShards
 from hopline.datasets.sampler import Eligible, UnitSet
 from hopline.datasets.shards import Shard, open_shard, verify_shard
@@ -100,12 +100,34 @@ class Dataset:
             IntegrityError: a shard is missing, truncated or altered.
         """
         if name not in self._splits:
-            if name not in self.index.splits:
-                raise NotFoundError(f"{self.name}: no split '{name}'; there are {', '.join(self.index.splits)}")
-            info = self.index.splits[name]
-            with self._shards.files(info.shards) as paths:
-                self._splits[name] = Split(name, info, map(open_shard, paths), self.vocabulary.num_relations)
+            self._splits[name] = self._open(name, self._shards_of(name))
         return self._splits[name]
+
+    def part(self, name: str, shards: int) -> Split:
+        """A split as if it had but some of its shards, evenly spread; where it has no more, all of it. Errors as above."""
+        whole = self._shards_of(name)
+        if len(whole) <= shards:
+            return self.split(name)
+        chosen = np.linspace(0, len(whole) - 1, shards).round().astype(int).tolist()
+        return self._open(name, [whole[number] for number in chosen])
+
+    def head(self, name: str, most: int) -> list[ReasoningExample]:
+        """The first examples of a split, at most ``most``; only the shards that hold them are read. Errors as above."""
+        shards = self._shards_of(name)
+        ends = itertools.accumulate(shard.units for shard in shards)
+        needed = sum(end - shard.units < most for end, shard in zip(ends, shards, strict=True))
+        units = self._open(name, shards[:needed])
+        return [units.example(unit) for unit in range(min(most, len(units)))]
+
+    def _shards_of(self, name: str) -> Sequence[ShardInfo]:
+        if name not in self.index.splits:
+            raise NotFoundError(f"{self.name}: no split '{name}'; there are {', '.join(self.index.splits)}")
+        return self.index.splits[name].shards
+
+    def _open(self, name: str, shards: Sequence[ShardInfo]) -> Split:
+        units = sum(shard.units for shard in shards)
+        with self._shards.files(shards) as paths:
+            return Split(name, units, map(open_shard, paths), self.vocabulary.num_relations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +148,22 @@ class _FolderShards:
 class Split:
     """The units of one split, by position.
 
-    Attributes:
+    Args:
         name: of the split.
-        info: what the index says of it.
+        units: how many there have to be.
+        shards: mapped.
+        num_relations: R.
     """
 
-    def __init__(self, name: str, info: SplitIndex, shards: Iterable[Shard], num_relations: int) -> None:
+    def __init__(self, name: str, units: int, shards: Iterable[Shard], num_relations: int) -> None:
         self.name = name
-        self.info = info
         self._rows = MappedShards(shards)
         self._num_relations = num_relations
         firsts = [np.flatnonzero(self._rows.column("is_twin", shard) == 0) for shard in range(len(self._rows.num_rows))]
         counts = list(map(len, firsts))
         self._unit_starts = np.cumsum([0, *counts])
-        if len(self) != info.units:
-            raise IntegrityError(f"split {name}: found {len(self)} examples, expected {info.units}")
+        if len(self) != units:
+            raise IntegrityError(f"split {name}: found {len(self)} examples, expected {units}")
         if any(len(first) and first[0] for first in firsts) or any(
             np.diff(first, append=end).max(initial=0) > 2
             for first, end in zip(firsts, self._rows.num_rows.tolist(), strict=True)
@@ -166,6 +189,12 @@ class Split:
         return self._per_unit("status")
 
     @property
+    def row_statuses(self) -> NDArray[np.int8]:
+        """Index into STATUSES of each row, twins too; int8 ``[rows]``."""
+        parts = [self._rows.column("status", shard) for shard in range(len(self._rows.num_rows))]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int8)
+
+    @property
     def hops(self) -> NDArray[np.int8]:
         """Hops of each unit, int8 ``[units]``; where there is a twin, those of the one with more."""
         # Cut evidence has no hops of its own; what it took before is in the twin.
@@ -176,6 +205,12 @@ class Split:
         shard, first, last = self._located(units)
         lengths = (self._rows.lengths(group, shard, first, last) for group in ("node", "edge"))
         return UnitSizes(last - first, *lengths)
+
+    def example_sizes(self) -> UnitSizes:
+        """How large every unit is without its twin."""
+        shard, first, _ = self._located(np.arange(len(self)))
+        lengths = (self._rows.lengths(group, shard, first, first + 1) for group in ("node", "edge"))
+        return UnitSizes(np.ones_like(first), *lengths)
 
     def columns(self, units: NDArray[np.int64]) -> ExampleColumns:
         """The rows of some units, in the order given; a twin follows its example. IndexError outside the split."""

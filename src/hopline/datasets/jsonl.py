@@ -38,6 +38,7 @@ from hopline.storage import parse_json
 __all__ = [
     "ExampleFile",
     "ImportedExample",
+    "example_to_json",
     "parse_example",
     "read_examples",
     "read_lines",

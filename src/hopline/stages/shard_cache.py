@@ -57,6 +57,7 @@ class CachedShards:
 
     Args:
         store, prefix: where the shards lie.
+        folder: of the cache; None = that of this user.
         limit: bytes that the cache may keep; None = :func:`cache_limit`.
         sink, stage: who is told of a transfer, and on whose behalf.
     """
@@ -66,12 +67,14 @@ class CachedShards:
         store: Store,
         prefix: str,
         *,
+        folder: Path | None = None,
         limit: int | None = None,
         sink: EventSink | None = None,
         stage: str = "train",
     ) -> None:
         self._store = store
         self._prefix = prefix
+        self._folder = folder
         self._limit = limit
         self._sink = sink or NullSink()
         self._stage = stage
@@ -84,14 +87,15 @@ class CachedShards:
             IntegrityError: a shard is missing, truncated or altered.
             StoreError: they do not fit on the disk or into the cache, or the store refuses or cannot be reached.
         """
-        folder, limit = cache_folder("shards"), cache_limit() if self._limit is None else self._limit
+        folder = cache_folder("shards") if self._folder is None else self._folder
+        limit = cache_limit() if self._limit is None else self._limit
         wanted = {shard.sha256: shard for shard in shards}
         paths = {digest: folder / digest[:2] / digest for digest in wanted}
         needed = sum(shard.bytes for shard in wanted.values())
         if needed > limit:
             raise StoreError(
-                f"{self._store.uri(self._prefix)}: {needed} bytes of shards are needed at once, and the cache may keep "
-                f"{limit}; raise {CACHE_BYTES_VARIABLE}"
+                f"{self._store.base_uri}/{self._prefix}: {needed} bytes of shards are needed at once, and the cache may "
+                f"keep {limit}; raise {CACHE_BYTES_VARIABLE}"
             )
         fetcher = sha256_bytes("".join(sorted(wanted)).encode())
         with self._alone(cache_folder("locks") / f"shards-{fetcher}.lock"):
@@ -113,7 +117,7 @@ class CachedShards:
                 )
             self._say(f"fetches {len(missing)} shards, {size / 1e6:.1f} MB, into {folder}")
         downloads = [
-            Download(f"{self._prefix}/{shard.file}", paths[digest], digest, shard.bytes)
+            Download(f"{self._prefix}/{shard.file}".lstrip("/"), paths[digest], digest, shard.bytes)
             for digest, shard in wanted.items()
         ]
         try:

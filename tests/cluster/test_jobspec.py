@@ -77,8 +77,8 @@ def test_a_store_is_reached_by_names_alone(spec: Make) -> None:
 def test_several_processes_and_graphics_processors_bring_their_settings(spec: Make) -> None:
     job = spec("cluster.resources.gpus=2", "training.parallelism=ddp", "cluster.nccl.NCCL_DEBUG=INFO")
     assert (job.processes, job.env) == (2, {"NCCL_DEBUG": "INFO"})
-    elastic = spec("cluster.elastic={min_nodes: 1, max_nodes: 2}")
-    assert elastic.env == {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    elastic = spec("cluster.elastic={min_nodes: 1, max_nodes: 2}", "cluster.processes=2", "training.parallelism=ddp")
+    assert elastic.env == {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PET_NPROC_PER_NODE": "2"}
 
 
 @pytest.mark.parametrize(

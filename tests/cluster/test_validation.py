@@ -261,6 +261,11 @@ def test_each_rule_has_a_finding(spec: Make, path: str, value: Any, expected: st
         (f"{WORKER}.replicas", 9, "Worker.replicas: found 9, expected 1 to 4, as in spec.elasticPolicy [hopline]"),
         (f"{WORKER}.replicas", 0, "Worker.replicas: found 0, expected 1 or more [operator]"),
         (f"{WORKER}.template.spec.containers[0].env", [], "env: found TORCH_DISABLE_SHARE_RDZV_TCP_STORE not set to 1"),
+        (
+            "spec.nprocPerNode",
+            "8",
+            'env: found PET_NPROC_PER_NODE "1", expected "8": the operator tells it to jobs with a',
+        ),
         ("spec.elasticPolicy", NOTHING, "pytorchReplicaSpecs: found Workers alone, expected a Master too"),
     ],
 )

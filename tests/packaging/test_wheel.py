@@ -110,3 +110,16 @@ def test_other_commands_work_from_the_wheel_alone(installed: Path) -> None:
     done = hopline(installed, "version", "--json")
     assert done.returncode == 0, done.stderr
     assert "hopline" in json.loads(done.stdout)
+
+
+def test_jobs_are_rendered_and_checked_from_the_wheel_alone(installed: Path) -> None:
+    """The manifest that jobs start from, and the types that manifests are checked against, come along."""
+    config, job = installed.parent / "job-config.yaml", installed.parent / "job.yaml"
+    config.write_text("name: m\ncluster: {backend: pytorchjob, image: 'registry.example/train:1.0'}\n")
+    made = hopline(installed, "render", "pytorchjob", "-c", str(config), "--root", "s3://b/r", "-o", str(job))
+    assert (made.returncode, made.stderr) == (0, "")
+    checked = hopline(installed, "validate", str(job))
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.startswith(f"OK           {job}: PyTorchJob hopline-m-")
+    shipped = installed / "hopline" / "cluster" / "pytorchjob.yaml"
+    assert shipped.read_bytes() == (ROOT / "manifests" / "base" / "pytorchjob.yaml").read_bytes()

@@ -19,6 +19,7 @@ _RESTARTS: Final = ("Always", "OnFailure", "Never", "ExitCode")
 _CLEAN: Final = ("None", "Running", "All")
 _BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
 _MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
+_PROCESSES: Final = "PET_NPROC_PER_NODE"
 _SHARED_STORE: Final = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 
@@ -34,6 +35,7 @@ def check_pytorchjob(document: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _check_processes(spec)
     if "elasticPolicy" in spec:
         yield from _check_elastic(spec["elasticPolicy"], replicas)
+        yield from _check_elastic_pods(spec, replicas)
     yield from _check_run_policy(spec.get("runPolicy", {}), replicas)
     for role, replica in replicas.items():
         template = replica.get("template", {})
@@ -138,12 +140,25 @@ def _check_elastic(policy: Mapping[str, Any], replicas: Mapping[str, Any]) -> It
             yield _operator(f"{path}.minReplicas", show(least), f"at most maxReplicas {most}")
         elif not least <= count <= most:
             yield _ours("spec.pytorchReplicaSpecs.Worker.replicas", show(count), f"{least} to {most}, as in {path}")
-    for index, container in enumerate(replicas["Worker"].get("template", {}).get("spec", {}).get("containers", [])):
+
+
+def _check_elastic_pods(spec: Mapping[str, Any], replicas: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the operator does not tell the pods of an elastic job."""
+    count = spec.get("nprocPerNode", "1")
+    pod = replicas.get("Worker", {}).get("template", {}).get("spec", {})
+    for index, container in enumerate(pod.get("containers", [])):
         values = {variable["name"]: variable.get("value") for variable in container.get("env", [])}
-        if container["name"] == _CONTAINER and values.get(_SHARED_STORE) != "1":
-            here = f"spec.pytorchReplicaSpecs.Worker.template.spec.containers[{index}].env"
+        here = f"spec.pytorchReplicaSpecs.Worker.template.spec.containers[{index}].env"
+        if container["name"] != _CONTAINER:
+            continue
+        if values.get(_SHARED_STORE) != "1":
             yield _ours(
                 here, f"{_SHARED_STORE} not set to 1", "it: else an agent that comes back waits, and the job dies"
+            )
+        if count != "1" and values.get(_PROCESSES) != count and "Master" not in replicas:
+            found = show(values[_PROCESSES]) if values.get(_PROCESSES) else "nothing"
+            yield _ours(
+                here, f"{_PROCESSES} {found}", f"{show(count)}: the operator tells it to jobs with a Master alone"
             )
 
 

@@ -207,6 +207,8 @@ def _environment(cluster: ClusterConfig) -> dict[str, str]:
     if cluster.elastic is not None:
         # Where agents share one store, one that comes back waits for a minute and the job dies (torch 2.13).
         env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        # The operator tells it to jobs with a Master alone.
+        env["PET_NPROC_PER_NODE"] = str(cluster.processes_per_node)
     if cluster.resources.gpus:
         env["NCCL_DEBUG"] = "WARN"
     return env | cluster.nccl | cluster.env

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from hopline.config import DatasetConfig
 from hopline.datasets.fingerprint import code_digest, dataset_digest
@@ -33,19 +32,23 @@ from hopline.datasets.pool import run_tasks
 from hopline.datasets.shards import verify_shard
 from hopline.datasets.source import snapshot_source
 from hopline.datasets.splits import SPLITS
-from hopline.datasets.tasks import ShardResult, ShardTask, shard_tasks
+from hopline.datasets.tasks import ShardResult, ShardTask, read_keys, shard_tasks
 from hopline.errors import DataError, IntegrityError
 from hopline.progress import Event, EventSink, NullSink
 
 __all__ = ["GENERATOR_NAME", "GENERATOR_VERSION", "build_dataset"]
 
 GENERATOR_NAME: Final = "hopline.datasets"
-GENERATOR_VERSION: Final = "1"
+GENERATOR_VERSION: Final = "2"
 
 _VERSIONS_FILE: Final = "versions.json"
 _ROUNDS: Final = 20
 _PER_WORKER: Final = 1_000
+_PER_WORKER_SYNTHETIC: Final = 20_000
 """Units below which another worker process is not worth its start, where their number is left open."""
+
+_KEY_PART_BITS: Final = 18
+"""Canonical keys are compared about 2^18 at a time."""
 
 
 def build_dataset(
@@ -88,8 +91,9 @@ def _build(plan: Plan, out: Path, source: SourceFiles, sink: EventSink) -> Datas
     versions = _load_versions(work)
     for _ in range(_ROUNDS):
         results = _finish(plan, versions, out, work, sink)
-        repeated = _repeated(plan, results)
-        if not repeated:
+        repeated = _repeated(results, work)
+        # What people import is theirs: it is counted, not replaced.
+        if not repeated or plan.imported is not None:
             break
         versions = _replace(versions, repeated, work)
     else:
@@ -97,7 +101,7 @@ def _build(plan: Plan, out: Path, source: SourceFiles, sink: EventSink) -> Datas
             f"{plan.config.source}: after {_ROUNDS} rounds a query is still in two splits; the source or the graphs are too "
             "small for this many examples"
         )
-    index = _index(plan, source, results, versions)
+    index = _index(plan, source, results, versions, sum(map(len, repeated.values())))
     temporary = work / INDEX_FILE
     temporary.write_bytes(index.to_bytes())
     _remove_other_shards(out, index)
@@ -148,7 +152,8 @@ def _kept(task: ShardTask, out: Path, work: Path) -> ShardResult | None:
         if result.task != task:
             return None
         verify_shard(out / task.file, result.info)
-    except (FileNotFoundError, ValidationError, IntegrityError):
+        read_keys(task, work)
+    except (OSError, EOFError, ValueError, IntegrityError):
         return None
     return result
 
@@ -160,7 +165,8 @@ def _workers(plan: Plan, tasks: Sequence[ShardTask]) -> int:
     if plan.config.workers:
         return min(plan.config.workers, len(tasks))
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    useful = sum(task.last - task.first for task in tasks) // _PER_WORKER
+    least = _PER_WORKER_SYNTHETIC if plan.is_synthetic else _PER_WORKER
+    useful = sum(task.last - task.first for task in tasks) // least
     return max(1, min(available, useful, len(tasks)))
 
 
@@ -188,19 +194,31 @@ class _Progress:
         self._sink.emit(event)
 
 
-def _repeated(plan: Plan, results: Sequence[ShardResult]) -> dict[str, list[int]]:
-    """The units that have to be made anew. What people import is theirs: it is counted, not replaced."""
-    if plan.imported is not None:
-        return {}
-    return {name: units.tolist() for name, units in repeated_units(_keys(results)).items()}
+def _repeated(results: Sequence[ShardResult], work: Path) -> dict[str, list[int]]:
+    """The units of each split whose query is in an earlier split too.
+
+    Keys are compared part by part, so that memory does not grow with their number.
+    """
+    total = sum(result.info.units for result in results)
+    bits = max(0, (total - 1).bit_length() - _KEY_PART_BITS)
+    repeated: dict[str, list[int]] = {}
+    for part in range(1 << bits):
+        keys: dict[str, NDArray[np.uint64]] = {}
+        units: dict[str, NDArray[np.int64]] = {}
+        for name in SPLITS:
+            found = [_part_of_keys(r.task, work, part, bits) for r in results if r.task.split == name]
+            keys[name] = np.concatenate([key for key, _ in found] or [np.zeros(0, np.uint64)])
+            units[name] = np.concatenate([unit for _, unit in found] or [np.zeros(0, np.int64)])
+        for name, places in repeated_units(keys).items():
+            repeated.setdefault(name, []).extend(units[name][places].tolist())
+    return {name: sorted(found) for name, found in repeated.items()}
 
 
-def _keys(results: Sequence[ShardResult]) -> dict[str, NDArray[np.uint64]]:
-    """Canonical keys of every unit of each split."""
-    return {
-        name: np.array([key for r in results if r.task.split == name for key in r.keys], dtype=np.uint64)
-        for name in SPLITS
-    }
+def _part_of_keys(task: ShardTask, work: Path, part: int, bits: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The keys of a shard that begin with some bits, and their units."""
+    keys = read_keys(task, work)
+    here = np.flatnonzero(keys >> np.uint64(64 - bits) == part) if bits else np.arange(len(keys))
+    return keys[here], task.first + here
 
 
 def _load_versions(work: Path) -> dict[str, dict[int, int]]:
@@ -225,12 +243,15 @@ def _replace(
 
 
 def _index(
-    plan: Plan, source: SourceFiles, results: Sequence[ShardResult], versions: Mapping[str, Mapping[int, int]]
+    plan: Plan,
+    source: SourceFiles,
+    results: Sequence[ShardResult],
+    versions: Mapping[str, Mapping[int, int]],
+    repeated: int,
 ) -> DatasetIndex:
     splits = {name: _split_index([r for r in results if r.task.split == name]) for name in SPLITS}
     content = {name: (split.units, split.rows, split.blocks) for name, split in splits.items()}
     held_out = sum(result.held_out_edges for result in results)
-    repeated = sum(map(len, repeated_units(_keys(results)).values()))
     if held_out:
         raise DataError(
             f"{source.uri}: {held_out} edges of graphs are held-out triples; this is a fault of the generator"

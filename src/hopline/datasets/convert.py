@@ -22,7 +22,7 @@ from hopline.graph import (
     ReasoningExample,
 )
 
-__all__ = ["columns_from_examples", "concat_columns", "examples_from_columns", "take_rows"]
+__all__ = ["columns_from_examples", "concat_columns", "examples_from_columns", "slice_rows", "take_rows"]
 
 _STATUS: Final = {status: index for index, status in enumerate(STATUSES)}
 _KIND: Final = {kind: index for index, kind in enumerate(KINDS)}
@@ -113,6 +113,19 @@ def take_rows(values: Mapping[str, Ints], offsets: Mapping[str, Ints], rows: NDA
         gathers[group], taken_offsets[group] = _gather(offsets[group], owners)
     taken = {name: values[name][gathers[spec.group]] for name, spec in COLUMNS.items()}
     return ExampleColumns(taken, taken_offsets)
+
+
+def slice_rows(columns: ExampleColumns, first: int, last: int) -> ExampleColumns:
+    """Rows ``[first, last)``; their values are views, not copies."""
+    bounds = dict.fromkeys(("row", *GROUPS), (first, last))
+    offsets: dict[str, NDArray[np.int64]] = {}
+    for group in GROUPS:
+        start, end = bounds["path" if group == "step" else "row"]
+        here = columns.offsets[group][start : end + 1]
+        bounds[group] = int(here[0]), int(here[-1])
+        offsets[group] = here - here[0]
+    values = {name: columns.values[name][slice(*bounds[spec.group])] for name, spec in COLUMNS.items()}
+    return ExampleColumns(values, offsets)
 
 
 def concat_columns(pieces: Sequence[ExampleColumns]) -> ExampleColumns:

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from hopline.config import DatasetConfig
+from hopline.datasets.convert import columns_from_examples
 from hopline.datasets.draws import hash64
 from hopline.datasets.evidence import Assembler
 from hopline.datasets.fingerprint import BLOCK_UNITS, code_digest
 from hopline.datasets.import_report import ImportReport
 from hopline.datasets.imported import ImportedExamples
 from hopline.datasets.index import SCHEMA_VERSION, PatternInfo, SourceFiles
+from hopline.datasets.leakage import structure_keys
 from hopline.datasets.link_queries import LinkQueries
 from hopline.datasets.mining import mine_patterns, mine_rules
 from hopline.datasets.patterns import Patterns
@@ -34,12 +36,15 @@ from hopline.datasets.vocabulary import Vocabulary
 from hopline.datasets.wishes import WishList
 from hopline.datasets.world import World
 from hopline.errors import ConfigError
-from hopline.graph import ReasoningExample
+from hopline.graph import ExampleColumns, ReasoningExample
 
 __all__ = ["Plan", "make_plan"]
 
 _PLAN_FILE: Final = "plan.json"
 _TRIPLES_FILE: Final = "triples.npz"
+
+_LEAST_AT_ONCE, _MOST_AT_ONCE, _NODES_AT_ONCE = 16, 2048, 1 << 17
+"""Units, and nodes, of one block of synthetic examples: enough to be fast, few enough for the processor's cache."""
 
 
 class _PlanDocument(BaseModel):
@@ -105,6 +110,35 @@ class Plan:
             head, relation, tail = self.data.triples[split][index // 2].tolist()
             return self._links.unit(split, index), _triple_key(head, relation, tail)
         return self._queries.unit(split, index - self.links(split), index)
+
+    def rows(
+        self, split: str, units: NDArray[np.int64], versions: NDArray[np.int64]
+    ) -> tuple[ExampleColumns, NDArray[np.uint64]]:
+        """Some units as rows, in the order given, and the canonical key of each unit's query."""
+        if self.is_synthetic:
+            columns = self._synthetic.block(split, units, versions)
+            return columns, _structure_keys(columns)
+        made = [
+            self.unit(split, unit, version) for unit, version in zip(units.tolist(), versions.tolist(), strict=True)
+        ]
+        columns = columns_from_examples([example for example, _ in made])
+        known = np.array([key or 0 for _, key in made], dtype=np.uint64)
+        structural = np.array([key is None for _, key in made], dtype=np.bool_)
+        return columns, np.where(structural, _structure_keys(columns), known) if structural.any() else known
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether the examples are of a synthetic world."""
+        return self.data is None and self.imported is None
+
+    @property
+    def units_at_once(self) -> int:
+        """How many units :meth:`rows` is best asked for at a time."""
+        return (
+            max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, _NODES_AT_ONCE // self.config.max_nodes))
+            if self.is_synthetic
+            else BLOCK_UNITS
+        )
 
     @cached_property
     def rules(self) -> RuleBook:
@@ -212,6 +246,12 @@ def make_plan(config: DatasetConfig, source: SourceFiles) -> Plan:
             )
         counts = dict.fromkeys(counts, 0)
     return Plan(config, vocabulary, mine_patterns(graph).info(), counts, data=data, report=data.report)
+
+
+def _structure_keys(columns: ExampleColumns) -> NDArray[np.uint64]:
+    """The key of each unit's first row."""
+    keys: NDArray[np.uint64] = structure_keys(columns)[columns.values["is_twin"] == 0]
+    return keys
 
 
 def _triple_key(head: int, relation: int, tail: int) -> int:

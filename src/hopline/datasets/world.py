@@ -49,6 +49,7 @@ class World:
         inverse: the inverse of each relation; a relation that is its own inverse is symmetric.
         vocabulary: with the rules of the world.
         patterns: functional and asymmetric relations, and inverse pairs.
+        pairs: for each relation, the pairs of relations that its rules compose it of.
     """
 
     def __init__(self, seed: int, num_relations: int) -> None:
@@ -64,7 +65,7 @@ class World:
         functional = relations[: num_relations // 4]
         asymmetric = [r for r in range(num_relations) if self.inverse[r] != r]
         self.patterns = Patterns(functional, asymmetric, ((r, self.inverse[r]) for r in asymmetric))
-        self._pairs = self._draw_pairs(draws)
+        self.pairs = self._draw_pairs(draws)
         self.vocabulary = Vocabulary(
             relations=tuple(f"relation_{relation:02d}" for relation in range(num_relations)),
             rules=self._rules(),
@@ -96,7 +97,7 @@ class World:
         chain = [relation]
         while len(chain) < hops:
             place = draws.below(len(chain))
-            chain[place : place + 1] = draws.choice(self._pairs[chain[place]])
+            chain[place : place + 1] = draws.choice(self.pairs[chain[place]])
         return tuple(self.written(relation, draws) for relation in chain)
 
     def _draw_pairs(self, draws: Draws) -> list[list[tuple[int, int]]]:
@@ -114,7 +115,7 @@ class World:
     def _rules(self) -> tuple[Rule, ...]:
         rules = []
         backwards = [self.inverse[relation] + self.num_relations for relation in range(self.num_relations)]
-        for relation, pairs in enumerate(self._pairs):
+        for relation, pairs in enumerate(self.pairs):
             rules.append(Rule(relation=relation, chain=(backwards[relation],), confidence=1.0))
             for first, second in pairs:
                 chains = product((first, backwards[first]), (second, backwards[second]))

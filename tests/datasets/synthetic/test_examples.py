@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 
 from hopline.config import DatasetConfig, KindShares
-from hopline.datasets import Dataset, Patterns, RuleBook, check_solution, check_structure
+from hopline.datasets import (
+    Dataset,
+    Patterns,
+    RuleBook,
+    candidate_paths,
+    check_solution,
+    check_structure,
+    concat_columns,
+    examples_from_columns,
+)
 from hopline.datasets.adjacency import Adjacency
 from hopline.datasets.solver import solve
 from hopline.datasets.synthetic import SyntheticExamples
 from hopline.datasets.world import World
 from hopline.errors import DataError
-from hopline.graph import QueryKind, ReasoningExample, Status
+from hopline.graph import ExampleColumns, QueryKind, ReasoningExample, Status
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +154,91 @@ def test_an_example_is_a_function_of_its_counter(small_config: DatasetConfig, wo
     another = forwards.unit("valid", 3, 1)
     assert another.example_id == 3
     assert another.graph.edge_index.tolist() != several[3].graph.edge_index.tolist()
+
+
+CONFIGS = {
+    "defaults": {},
+    "long": {"test_max_hops": 8, "max_nodes": 90},
+    "quickstart": {"min_nodes": 12, "max_nodes": 24, "max_hops": 2, "synthetic_relations": 10},
+    "narrow": {"max_paths": 3, "max_answers": 2},
+    "noisy": {"noise_edges": 1.0, "synthetic_relations": 4, "max_paths": 40},
+    "one hop": {"max_hops": 1, "synthetic_relations": 6},
+    "tiny": {"min_nodes": 5, "max_nodes": 8, "synthetic_relations": 5},
+    "large": {"min_nodes": 500, "max_nodes": 900, "synthetic_relations": 60},
+}
+
+
+def block(maker: SyntheticExamples, first: int, last: int, split: str = "test") -> ExampleColumns:
+    return maker.block(split, np.arange(first, last), np.zeros(last - first, dtype=np.int64))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_an_example_is_the_same_in_whatever_block_it_is_made(name: str) -> None:
+    config = DatasetConfig(**CONFIGS[name])
+    maker = SyntheticExamples(config, World(config.seed, config.synthetic_relations))
+    count = 20 if name == "large" else 260
+    whole = block(maker, 0, count)
+    for size in (1, 7, 256):
+        last = min(count, 4 * size) if size == 1 else count
+        pieces = concat_columns([block(maker, first, min(first + size, last)) for first in range(0, last, size)])
+        for column, values in pieces.values.items():
+            assert values.dtype == whole.values[column].dtype
+            np.testing.assert_array_equal(values, whole.values[column][: len(values)])
+        for group, offsets in pieces.offsets.items():
+            np.testing.assert_array_equal(offsets, whole.offsets[group][: len(offsets)])
+    turned = maker.block("test", np.arange(12)[::-1].copy(), np.zeros(12, dtype=np.int64))
+    ids = turned.values["example_id"][turned.values["is_twin"] == 0]
+    assert ids.tolist() == list(range(11, -1, -1))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_knob_gives_true_examples_with_the_candidates_that_a_user_would_get(name: str) -> None:
+    """What is found for many graphs at once is what the solver and the enumerator find for one, in the same order."""
+    config = DatasetConfig(**CONFIGS[name])
+    world = World(config.seed, config.synthetic_relations)
+    for example in examples_from_columns(block(SyntheticExamples(config, world), 0, 20 if name == "large" else 250)):
+        check_structure(example, world.num_relations)
+        check_solution(example, world.rules, world.patterns)
+        for row in (example, example.pair):
+            if row is None:
+                continue
+            assert config.min_nodes <= row.graph.num_nodes <= config.max_nodes
+            paths = candidate_paths(
+                row.graph, row.query, rules=world.rules, num_relations=world.num_relations, max_paths=config.max_paths
+            )
+            supporting = set(row.supporting_paths)
+            assert tuple(path for path in paths if path in supporting) == row.supporting_paths
+            assert tuple(path for path in paths if path not in supporting) == row.competing_paths
+
+
+def test_edges_stand_in_an_order_that_tells_nothing(examples: list[ReasoningExample]) -> None:
+    for example in examples[:100]:
+        (heads, tails), relations = example.graph.edge_index.tolist(), example.graph.edge_type_ids.tolist()
+        facts = list(zip(tails, heads, relations, strict=True))
+        assert facts == sorted(set(facts))
+
+
+def test_shares_of_kinds_are_those_of_the_config() -> None:
+    config = DatasetConfig(kinds=KindShares(link=2, multi_hop=1, count=0, aggregate=0, boolean=0, relation=1))
+    columns = block(SyntheticExamples(config, World(0, 20)), 0, 4000, "train")
+    kinds = np.bincount(columns.values["kind"][columns.values["is_twin"] == 0], minlength=6) / 4000
+    assert kinds[[2, 3, 4]].tolist() == [0, 0, 0]
+    assert kinds[[0, 1, 5]] == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
+
+
+def test_every_pattern_is_contradicted(examples: list[ReasoningExample], world: World) -> None:
+    """Second values of functional relations, reversed facts, and inverses: each kind of contradiction is planted."""
+    found = Counter()
+    for example in examples:
+        if example.status is not Status.CONTRADICTED:
+            continue
+        adjacency = Adjacency(example.graph, world.num_relations)
+        for head, relation, tail in adjacency.edges:
+            found["functional"] += relation in world.patterns.functional and len(adjacency.targets(head, relation)) > 1
+            found["asymmetric"] += relation in world.patterns.asymmetric and head in adjacency.targets(tail, relation)
+            partners = world.patterns.partners.get(relation, ())
+            found["inverse"] += any(tail in adjacency.targets(head, other) for other in partners)
+    assert min(found[name] for name in ("functional", "asymmetric", "inverse")) > 10
 
 
 def test_long_derivations_in_the_test_split() -> None:

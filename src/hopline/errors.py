@@ -12,7 +12,8 @@
     │   ├── StoreAccessError         wrong keys, no permission, missing bucket: retrying cannot help
     │   └── StoreUnavailableError    unreachable or failing after every retry: worth another try later
     ├── ClaimError                   a claim does not hold (verify, lint, validate, doctor); exit 1
-    ├── TrainingDivergedError             non-finite updates in a row; exit 3
+    ├── TrainingDivergedError    non-finite updates in a row; exit 3
+    ├── PeerLostError            a process of a group was lost; worth another try; exit 137
     └── TerminatedError          SIGTERM arrived and the state was saved; exit 143
 
 A message names the file, key or URI, what was found, what was expected and what to do; it is one line long, and the
@@ -30,6 +31,7 @@ __all__ = [
     "HoplineError",
     "IntegrityError",
     "NotFoundError",
+    "PeerLostError",
     "StoreAccessError",
     "StoreError",
     "StoreUnavailableError",
@@ -87,6 +89,12 @@ class TrainingDivergedError(HoplineError):
     """Training produced non-finite updates several times in a row."""
 
     exit_code = 3
+
+
+class PeerLostError(HoplineError):
+    """A process that trains together with others ended without a reason, after every restart."""
+
+    exit_code = 137
 
 
 class TerminatedError(HoplineError):

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -110,7 +111,7 @@ def test_labels_are_not_looked_at(hand) -> None:
     seen = []
 
     def spy(batch, output):
-        seen.append({name: getattr(batch, name).tolist() for name in batch.__slots__})
+        seen.append({name: np.asarray(getattr(batch, name)).tolist() for name in batch.__slots__})
         return {}
 
     predictor = Predictor(hand.HandModel(spy), VOCABULARY)

@@ -17,7 +17,8 @@ from hopline.config import DatasetConfig, ExampleCounts, GraphConfig, ModelConfi
 from hopline.datasets import Dataset, build_dataset
 from hopline.model import GraphModel, build_model
 from hopline.progress import Event
-from hopline.training import GraphTrainer, LocalCandidateStore, LocalCheckpointStore, SplitBatches, seed_everything
+from hopline.storage import open_store
+from hopline.training import Candidates, Checkpoints, GraphTrainer, SplitBatches, seed_everything
 
 DATA = DatasetConfig(
     examples=ExampleCounts(train=64, valid=24, calibration=16, test=16),
@@ -42,7 +43,7 @@ class Events:
 
 
 def assert_same_training(one: GraphTrainer, other: GraphTrainer) -> None:
-    """Weights, moments, loop state and log are equal to the bit; of a candidate's URI the folder it lies in may differ."""
+    """Weights, moments, loop state and log are equal to the bit."""
     pairs = zip(one.model.state_dict().items(), other.model.state_dict().items(), strict=True)
     for (name, a), (other_name, b) in pairs:
         assert name == other_name
@@ -52,11 +53,7 @@ def assert_same_training(one: GraphTrainer, other: GraphTrainer) -> None:
     for name, values in moments.items():
         for key, value in values.items():
             assert torch.equal(value, others[name][key]), (name, key)
-    states = [trainer.state.model_dump() for trainer in (one, other)]
-    for state in states:
-        for candidate in state["candidates"]:
-            candidate["uri"] = candidate["uri"].rpartition("/")[2]
-    assert states[0] == states[1]
+    assert one.state == other.state
     assert one.log.to_bytes() == other.log.to_bytes()
 
 
@@ -94,11 +91,18 @@ class Bench:
         relations = self.dataset.vocabulary.num_relations
         return SplitBatches(self.dataset.split(split), config.training, num_relations=relations)
 
-    def states(self, name: str = "run") -> LocalCheckpointStore:
-        return LocalCheckpointStore(self.folder / name / "states")
+    def states(self, name: str = "run") -> Checkpoints:
+        return Checkpoints(open_store(str(self.folder / name)), "states")
 
-    def candidates(self, config: GraphConfig, name: str = "run") -> LocalCandidateStore:
-        return LocalCandidateStore(self.folder / name / "candidates", config, self.dataset.vocabulary)
+    def candidates(self, config: GraphConfig, name: str = "run") -> Candidates:
+        return Candidates(open_store(str(self.folder / name)), "candidates", config, self.dataset.vocabulary)
+
+    def state_file(self, file: str, step: int | None = None, name: str = "run") -> Path:
+        """A file of a committed state, the newest unless a step is given."""
+        states = self.states(name)
+        step = states.committed()[-1] if step is None else step
+        folder = self.folder / name / "states" / f"step-{step:08d}"
+        return next(path for path in folder.rglob("*") if path.name == file)
 
     def resumed(self, config: GraphConfig, name: str = "run") -> GraphTrainer:
         """A fresh trainer that restored the newest state in the folder ``name``."""

@@ -14,7 +14,7 @@ from typing import Any
 from conftest import Bench
 
 from hopline.datasets import Dataset
-from hopline.training import LocalCheckpointStore, candidate, local
+from hopline.training import Checkpoints, candidate
 
 
 def die(*_: Any, **__: Any) -> None:
@@ -46,11 +46,11 @@ def train(dataset: str, folder: Path, place: str) -> None:
     elif place == "candidate":
         when(candidate, "sha256_file", 7)  # amid the second candidate
     elif place == "write":
-        when(local, "_sync_file", 16)  # amid the files of the second state: its first two are the candidates'
+        when(Checkpoints, "put", 6)  # amid the files of the second state; each has four
     elif place == "commit":
-        when(local, "_remove", 4)  # the second state is written and has no name yet
+        when(Checkpoints, "commit", 2)  # the files of the second state are there, and its index is not
     elif place == "retention":
-        when(LocalCheckpointStore, "delete", 1)  # the last state is committed, the first one is still there
+        when(Checkpoints, "delete", 1)  # the last state is committed, the first one is still there
     bench.run(bench.config(max_steps=12), **options)
 
 

@@ -39,7 +39,9 @@ def write(bench, config, model, tmp_path: Path):
         folder = tmp_path / name
         folder.mkdir()
         figures = metrics or {"overall.score": 0.5, "link.mrr": 0.25}
-        digest = write_candidate(folder, model, config, bench.dataset.vocabulary, step=8, score=0.5, metrics=figures)
+        digest = write_candidate(
+            folder, model.state_dict(), config, bench.dataset.vocabulary, step=8, score=0.5, metrics=figures
+        )
         return folder, digest
 
     return writer
@@ -230,7 +232,9 @@ def test_weights_of_another_size_do_not_fit(bench, write, tmp_path: Path) -> Non
     wide = bench.config({"hidden_dim": 16})
     other = tmp_path / "wide"
     other.mkdir()
-    write_candidate(other, bench.model(wide), wide, bench.dataset.vocabulary, step=1, score=0.0, metrics={})
+    write_candidate(
+        other, bench.model(wide).state_dict(), wide, bench.dataset.vocabulary, step=1, score=0.0, metrics={}
+    )
     shutil.copy(other / "model.safetensors", folder)
     with pytest.raises(DataError, match="the weights do not fit the config beside them"):
         read_candidate(folder, reindex(folder))

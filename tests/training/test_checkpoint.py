@@ -8,17 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from hopline.errors import DataError, IntegrityError, StoreError, TerminatedError
+from hopline.errors import DataError, IntegrityError, NotFoundError, StoreError, TerminatedError
+from hopline.storage.file import FileStore
+from hopline.storage.local import os_errors
 from tests.training.conftest import Bench
-
-
-def last(bench, name: str = "run") -> Path:
-    step = bench.states(name).committed()[-1]
-    return bench.folder / name / "states" / f"step-{step:08d}"
 
 
 def flip(path: Path, offset: int = 100) -> None:
@@ -117,7 +115,7 @@ def test_the_end_is_saved_wherever_it_falls(bench) -> None:
 def test_an_altered_byte_falls_back_to_the_state_before_and_says_so(bench) -> None:
     """G63, D36: the state before is used, loudly, and leads to the same end."""
     whole = bench.run()
-    flip(last(bench) / "state.json", 40)
+    flip(bench.state_file("state.json"), 40)
     continued = bench.run()
     warnings = [event.message for event in bench.events.of("warning")]
     assert len(warnings) == 1
@@ -125,22 +123,20 @@ def test_an_altered_byte_falls_back_to_the_state_before_and_says_so(bench) -> No
     bench.same(whole, continued)
 
 
-@pytest.mark.parametrize(
-    "file", ["tensors/__0_0.distcp", "tensors/.metadata", "state.json", "steps.jsonl", "digests.json"]
-)
+@pytest.mark.parametrize("file", ["__0_0.distcp", ".metadata", "state.json", "steps.jsonl", "index.json"])
 def test_an_altered_byte_of_any_file_is_found(bench, file: str) -> None:
     """G63, D36."""
     bench.run(bench.config(max_steps=1))
-    flip(last(bench) / file, 40)
-    with pytest.raises((IntegrityError, DataError), match=r"step-00000001.*"):
+    flip(bench.state_file(file), 40)
+    with pytest.raises((IntegrityError, DataError, NotFoundError), match=r"step-00000001.*"):
         bench.trainer().load_checkpoint(bench.states())
 
 
 def test_nothing_altered_is_ever_unpickled(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """G63, D36: the reader of torch is not even called."""
     bench.run(bench.config(max_steps=4))
-    flip(last(bench) / "tensors/.metadata")
-    monkeypatch.setattr("hopline.training.checkpoint.load", lambda *_, **__: pytest.fail("it was read"))
+    flip(bench.state_file(".metadata"))
+    monkeypatch.setattr("pickle.load", lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises(IntegrityError, match="altered"):
         bench.trainer().load_checkpoint(bench.states())
 
@@ -149,7 +145,7 @@ def test_when_no_state_can_be_read_training_does_not_start_anew(bench) -> None:
     """G55, D36: everything that was trained would be lost without a word."""
     bench.run()
     for step in bench.states().committed():
-        flip(bench.folder / f"run/states/step-{step:08d}/state.json", 1)
+        flip(bench.state_file("state.json", step), 1)
     with pytest.raises(IntegrityError, match="step-00000012"):
         bench.run()
     assert len(bench.events.of("warning")) == 2
@@ -174,37 +170,60 @@ def test_a_state_under_another_step_is_refused(bench) -> None:
     assert "holds the state of step 4" in bench.events.of("warning")[0].message
 
 
-def test_a_damaged_state_file_is_one_clear_sentence(bench) -> None:
+def test_a_damaged_state_file_is_one_clear_sentence(bench, tmp_path: Path) -> None:
     """G63: with matching digests but a state that is none."""
     bench.run(bench.config(max_steps=4))
-    folder = bench.folder / "copy"
-    shutil.copytree(last(bench), folder)
-    (folder / "digests.json").unlink()
-    state = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps({**state, "step": "four"}))
-    bench.states().save(4, folder)
+    states = bench.states()
+    index, _ = states.index(4)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({**json.loads(bench.state_file("state.json").read_text()), "step": "four"}))
+    others = [file for file in index.files if not file.path.endswith("state.json")]
+    states.commit(4, [*others, states.put(4, "other/state.json", path)])
     with pytest.raises(DataError, match="no training state of this version of Hopline: step"):
-        bench.trainer().load_checkpoint(bench.states())
+        bench.trainer().load_checkpoint(states)
 
 
-def test_a_full_disk_ends_training_and_leaves_the_last_state_whole(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def full_disk(monkeypatch: pytest.MonkeyPatch, *, until: int = 10**9) -> None:
+    """Let no file of a training state be stored, for the first ``until`` tries."""
+    original, tries = FileStore.put_file, 0
+
+    def put_file(self: FileStore, key: str, path: Path, **options: Any) -> None:
+        nonlocal tries
+        tries += key.startswith("states/")
+        if key.startswith("states/") and tries <= until:
+            with os_errors("write", key):
+                raise OSError(28, "No space left on device")
+        original(self, key, path, **options)
+
+    monkeypatch.setattr(FileStore, "put_file", put_file)
+
+
+def test_a_full_disk_at_the_end_is_an_error_and_leaves_the_last_state_whole(
+    bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """D35: a failed save destroys nothing."""
     config = bench.config(max_steps=8)
     bench.run(bench.config(max_steps=4))
     before = bench.resumed(config)
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("hopline.training.local.shutil.copytree", full)
+    full_disk(monkeypatch)
     with pytest.raises(StoreError, match="the disk is full"):
         bench.run(config)
     monkeypatch.undo()
     assert bench.states().committed() == [4]
-    assert [path.name for path in (bench.folder / "run/states").iterdir()] == ["step-00000004"]
     bench.same(before, bench.resumed(config))
     bench.run(config)
     assert bench.states().committed() == [4, 8]
+
+
+def test_a_disk_that_is_full_for_a_while_costs_a_warning(bench, undisturbed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D35: training goes on, the state before stays, and the next save finds room."""
+    full_disk(monkeypatch, until=1)
+    trainer = bench.run()
+    (warning,) = bench.events.of("warning")
+    assert warning.message.startswith("the training state of step 4 could not be saved; the one before stays: ")
+    assert "the disk is full" in warning.message
+    assert bench.states().committed() == [8, 12]
+    bench.same(undisturbed.trainer, trainer)
 
 
 def test_a_disk_that_fills_while_tensors_are_written_is_an_error_too(bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +244,7 @@ def killed(dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trainings that were killed, each in a folder with the name of the place."""
     folder = tmp_path_factory.mktemp("killed")
     script = Path(__file__).with_name("killed_training.py")
-    command = [sys.executable, str(script), str(dataset.folder), str(folder), *PLACES]
+    command = [sys.executable, str(script), dataset.name, str(folder), *PLACES]
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -121,7 +121,12 @@ def test_what_the_run_ran_on(manifest) -> None:
     assert (facts["precision_asked"], facts["precision_used"]) == ("bf16", "fp32")
     assert facts["batch"] == {"batch_size": 4, "gradient_accumulation": 3}
     assert (facts["device"], facts["world_size"]) == ("cpu", 1)
-    assert facts["topology"] == {"nodes": 1, "processes_per_node": 1, "threads": torch.get_num_threads()}
+    assert facts["topology"] == {
+        "nodes": 1,
+        "processes_per_node": 1,
+        "threads": torch.get_num_threads(),
+        "parallelism": "none",
+    }
     assert {facts[name] for name in ("gpus", "nccl", "driver")} == {None}
 
 

@@ -13,7 +13,7 @@ from hopline.training import CandidateRecord, TrainingState
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, 2**53 - 1)
-CANDIDATES = st.builds(CandidateRecord, step=COUNTS, uri=st.text(), sha256=st.text("0123456789abcdef"), score=NUMBERS)
+CANDIDATES = st.builds(CandidateRecord, step=COUNTS, sha256=st.text("0123456789abcdef"), score=NUMBERS)
 STATES = st.builds(
     TrainingState,
     step=COUNTS,

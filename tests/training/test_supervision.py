@@ -218,7 +218,7 @@ def test_other_answers_are_right_or_wrong() -> None:
 def test_answer_score_agrees_with_the_evaluation(identity: bool) -> None:
     """Confidence is trained on what it is measured by."""
     from hopline.evaluation.outcomes import judge
-    from hopline.evaluation.table import TableBuilder
+    from hopline.evaluation.table import build_table, table_piece
 
     batch = make_batch(make_examples(60, identity=identity))
     model = _model(identity=identity)
@@ -227,10 +227,9 @@ def test_answer_score_agrees_with_the_evaluation(identity: bool) -> None:
             parameter.add_(torch.randn_like(parameter) * 0.2)
         forward = model.forward_batch(batch)
         score = answer_score(batch, forward)
-    builder = TableBuilder()
     judged = judge(batch, forward, num_entities=ENTITIES if identity else 0)
-    builder.add(batch, judged, np.arange(int((~batch.is_twin).sum())))
-    np.testing.assert_allclose(score.numpy(), builder.build().correct, atol=1e-6)
+    table = build_table([table_piece(batch, judged, np.arange(int((~batch.is_twin).sum())))])
+    np.testing.assert_allclose(score.numpy(), table.correct, atol=1e-6)
     assert 0.05 < float(score.mean()) < 0.95
 
 

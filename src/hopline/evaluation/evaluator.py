@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,10 +16,10 @@ from hopline.errors import DataError, TerminatedError
 from hopline.evaluation.calibration import Calibration
 from hopline.evaluation.outcomes import ModelOutput, judge
 from hopline.evaluation.summary import Evaluation, summarise
-from hopline.evaluation.table import TableBuilder
+from hopline.evaluation.table import TablePiece, build_table, table_piece
 from hopline.graph import GraphBatch
 
-__all__ = ["Reasoner", "Rows", "evaluation_mode", "run_evaluation"]
+__all__ = ["Peers", "Reasoner", "Rows", "evaluation_mode", "run_evaluation"]
 
 
 class Reasoner(Protocol):
@@ -37,6 +38,32 @@ class Rows(Protocol):
     def batch(self, units: NDArray[np.int64]) -> GraphBatch: ...
 
 
+class Peers(Protocol):
+    """The processes that measure together; every method is called by all of them."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def any(self, flag: bool) -> bool: ...
+
+    def gather(self, item: Any) -> list[Any]: ...
+
+
+class _Alone:
+    """One process."""
+
+    rank, size = 0, 1
+
+    def any(self, flag: bool) -> bool:
+        return flag
+
+    def gather(self, item: Any) -> list[Any]:
+        return [item]
+
+
 def run_evaluation(
     model: Reasoner,
     split: Rows,
@@ -49,11 +76,13 @@ def run_evaluation(
     limit: int | None = None,
     stop: Callable[[], bool] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    peers: Peers | None = None,
 ) -> Evaluation:
     """Measure a model on a split; nothing but this split is read, and the model is left as it was.
 
     The same model and split give the same figures every time on the same machine. Another ``batch_size`` gives the same
-    up to the floating-point sums inside the model.
+    up to the floating-point sums inside the model. Peers share the batches, each batch being the one that a process alone
+    would make, so that their number changes nothing.
 
     Args:
         model: on ``device``.
@@ -66,6 +95,7 @@ def run_evaluation(
         limit: at most this many units, spread evenly over the split; None = all.
         stop: asked before each batch; True ends the evaluation.
         progress: told (units done, units to do) after each batch.
+        peers: the processes that have the same model, or each a part of it; all get the whole result. None = this one alone.
 
     Raises:
         DataError: the split has no examples.
@@ -74,19 +104,29 @@ def run_evaluation(
     units = _units(len(split), limit)
     if not len(units):
         raise DataError("the split that should be measured has no examples; give it some in dataset.examples")
-    builder = TableBuilder()
+    peers = _Alone() if peers is None else peers
+    starts = range(0, len(units), batch_size)
+    pieces: list[tuple[int, TablePiece]] = []
     # Not inference_mode: what a model caches in here may be used by a training step afterwards.
     with evaluation_mode(model), torch.no_grad():
-        for start in range(0, len(units), batch_size):
-            if stop is not None and stop():
-                raise TerminatedError(f"evaluation stopped after {start} of {len(units)} examples; nothing was kept")
+        # A process that has no batch left in the last round takes the first again: a sharded model runs on all or on none.
+        for first in range(0, len(starts), peers.size):
+            if stop is not None and peers.any(stop()):
+                done = min(first * batch_size, len(units))
+                raise TerminatedError(f"evaluation stopped after {done} of {len(units)} examples; nothing was kept")
+            number = first + peers.rank
+            start = starts[number] if number < len(starts) else 0
             part = units[start : start + batch_size]
             batch = split.batch(part).to(device)
-            builder.add(batch, judge(batch, model.forward_batch(batch), num_entities=num_entities), part)
+            judged = judge(batch, model.forward_batch(batch), num_entities=num_entities)
+            if number < len(starts):
+                pieces.append((number, table_piece(batch, judged, part)))
             if progress is not None:
-                progress(start + len(part), len(units))
-        table = builder.build()
-    return summarise(table, calibration=calibration, bins=bins)
+                progress(min((first + peers.size) * batch_size, len(units)), len(units))
+    everything = sorted(
+        (piece for share in peers.gather([(n, p.to_host()) for n, p in pieces]) for piece in share), key=itemgetter(0)
+    )
+    return summarise(build_table([piece for _, piece in everything]), calibration=calibration, bins=bins)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from hopline.evaluation.metrics import exact_match, set_scores
 from hopline.evaluation.outcomes import Judged
 from hopline.graph import KINDS, STATUS_INDEX, GraphBatch, QueryKind
 
-__all__ = ["EvaluationTable", "TableBuilder"]
+__all__ = ["EvaluationTable", "TablePiece", "build_table", "table_piece"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -78,29 +78,47 @@ class EvaluationTable:
         return len(self.example_id)
 
 
-class TableBuilder:
-    """Collects judged batches on the model's device and brings them to the host once, at the end."""
+@dataclass(frozen=True, slots=True, eq=False)
+class TablePiece:
+    """The rows of one judged batch, before they are joined with others.
 
-    def __init__(self) -> None:
-        self._parts: list[dict[str, Tensor]] = []
-        self._units: list[Ints] = []
-        self._rows = 0
-        self._classes = 0
+    Attributes:
+        columns: tensors on the model's device, by name.
+        units: int64, the units of the split that the rows were made from.
+        count_classes: count classes of the model.
+    """
 
-    def add(self, batch: GraphBatch, judged: Judged, units: Ints) -> None:
-        """Take the rows of one batch, made from ``units`` of the split; they keep their order."""
-        part: dict[str, Tensor] = {name: getattr(batch, name) for name in _OF_BATCH}
-        part |= {name: getattr(judged, name) for name in _JUDGED}
-        self._parts.append(part | {"ranked_row": judged.rank_row + self._rows, "ranked": judged.rank})
-        self._units.append(units)
-        self._rows += batch.num_graphs
-        self._classes = judged.count_classes
+    columns: Mapping[str, Tensor]
+    units: Ints
+    count_classes: int
 
-    def build(self) -> EvaluationTable:
-        """The table of everything added, which must be something."""
-        raw = {name: torch.cat([part[name] for part in self._parts]).cpu().numpy() for name in self._parts[0]}
-        unit = np.concatenate(self._units)[np.cumsum(~raw["is_twin"]) - 1]
-        return _table(raw, unit, self._classes)
+    def to_host(self) -> TablePiece:
+        """The same piece on the CPU, ready to be sent to another process."""
+        return TablePiece({name: value.cpu() for name, value in self.columns.items()}, self.units, self.count_classes)
+
+
+def table_piece(batch: GraphBatch, judged: Judged, units: Ints) -> TablePiece:
+    """The rows of one batch, made from ``units`` of the split; they keep their order. Nothing is read back from a device."""
+    columns: dict[str, Tensor] = {name: getattr(batch, name) for name in _OF_BATCH}
+    columns |= {name: getattr(judged, name) for name in _JUDGED}
+    columns |= {"ranked_row": judged.rank_row, "ranked": judged.rank}
+    return TablePiece(columns, units, judged.count_classes)
+
+
+def build_table(pieces: Sequence[TablePiece]) -> EvaluationTable:
+    """The table of pieces that are on the CPU, of which there must be one at least, in their order."""
+    raw = {
+        name: torch.cat([piece.columns[name] for piece in pieces]).numpy()
+        for name in pieces[0].columns
+        if name != "ranked_row"
+    }
+    rows = [len(piece.columns["kind"]) for piece in pieces]
+    starts = np.cumsum([0, *rows[:-1]])
+    raw["ranked_row"] = np.concatenate(
+        [piece.columns["ranked_row"].numpy() + start for piece, start in zip(pieces, starts, strict=True)]
+    )
+    unit = np.concatenate([piece.units for piece in pieces])[np.cumsum(~raw["is_twin"]) - 1]
+    return _table(raw, unit, pieces[0].count_classes)
 
 
 def _table(raw: Mapping[str, NDArray[Any]], unit: Ints, count_classes: int) -> EvaluationTable:

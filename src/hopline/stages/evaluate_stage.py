@@ -27,7 +27,7 @@ from hopline.evaluation import (
 from hopline.model import GraphModel
 from hopline.progress import Event, EventSink, NullSink
 from hopline.report import ReportData, SplitSummary, collect_samples, model_card, render_report
-from hopline.stages.checkpoints import candidate_is_there, fetch_candidate
+from hopline.stages.checkpoints import candidate_is_there, load_candidate
 from hopline.stages.evaluation_record import (
     METRICS_FILE,
     CalibrationRecord,
@@ -122,7 +122,7 @@ def _evaluate(
     measured = [_on_valid(store, candidate, config.config, measure) for candidate in run.candidates]
     choice = choose([m.candidate for m in measured], config.config.evaluation.selection)
     chosen = next(m.result for m in measured if m.result.step == choice.step)
-    model = fetch_candidate(store, chosen).model
+    model = load_candidate(store, chosen).model
     raw = measure(model, "calibration")
     calibration = fit_temperature(raw.table.confidence_logit, raw.table.correct)
     test = measure(model, "test", calibration)
@@ -192,7 +192,7 @@ class _Measurer:
 
 
 def _on_valid(store: Store, result: CandidateResult, config: GraphConfig, measure: _Measurer) -> _Measured:
-    model = fetch_candidate(store, result).model
+    model = load_candidate(store, result).model
     metrics = measure(model, "valid").metrics
     score = selection_score(metrics, config.evaluation.selection)
     return _Measured(result, Candidate(result.step, score, result.sha256, metrics))

@@ -67,7 +67,11 @@ def train_request(config: GraphConfig, dataset_hash: str) -> Request:
             "dataset_hash": dataset_hash,
             "model": config.model.model_dump(mode="json"),
             "loss": config.loss.model_dump(mode="json"),
-            "training": config.training.model_dump(mode="json", exclude=_NO_RESULT),
+            "training": {
+                **config.training.model_dump(mode="json", exclude=_NO_RESULT),
+                # Which parent it is, not where it lies.
+                "init_from": (config.training.init_from or "").rpartition("@")[2] or None,
+            },
             "selection": config.evaluation.selection,
         },
     )

@@ -50,7 +50,7 @@ from hopline.lineage.schema import (
     TrainingPart,
 )
 from hopline.progress import Event, EventSink, NullSink
-from hopline.stages.checkpoints import fetch_candidate
+from hopline.stages.checkpoints import load_candidate
 from hopline.stages.evaluate_stage import CARD_FILE, REPORT_FILE
 from hopline.stages.evaluation_record import METRICS_FILE, EvaluationRecord
 from hopline.stages.generate_stage import read_index
@@ -125,7 +125,7 @@ def _publish(
     chosen = CandidateResult(
         step=record.step, uri=store.uri(record.checkpoint_key), sha256=record.checkpoint_sha256, score=None
     )
-    loaded = fetch_candidate(store, chosen)
+    loaded = load_candidate(store, chosen)
     with tempfile.TemporaryDirectory(prefix="hopline-publish-") as temporary:
         staged = Path(temporary)
         weights = write_weight_shards(loaded.model.state_dict(), staged, config.config.publish.shard_bytes)

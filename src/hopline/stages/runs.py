@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hopline.errors import DataError
+from hopline.errors import DataError, HoplineError
+from hopline.progress import Event, EventSink
 from hopline.report import EvaluationPoint, TrainingCurves
 from hopline.stages.roots import run_prefix
 from hopline.storage import Store, canonical_json, parse_json
 
-__all__ = ["AttemptLog", "AttemptRecord", "RunRecord", "read_run", "training_curves", "write_run"]
+__all__ = ["AttemptLog", "AttemptRecord", "HealthLog", "RunRecord", "read_run", "training_curves", "write_run"]
 
 RUN_FILE: Final = "run.json"
 STEP_LOG: Final = "steps.jsonl"
@@ -36,6 +39,7 @@ class AttemptRecord(_Record):
     """null while it runs, and for ever if it was killed."""
     end_reason: str | None = None
     ranks: int = 1
+    parallelism: str = "none"
     examples_per_step: int
     resumed_from: str | None = None
     """Digest of the training state that it continued."""
@@ -63,12 +67,17 @@ class RunRecord(_Record):
 class AttemptLog:
     """The attempts of a run, one object each: written when it starts, and again when it ends."""
 
-    def __init__(self, store: Store, run_hash: str, *, examples_per_step: int) -> None:
+    def __init__(
+        self, store: Store, run_hash: str, *, examples_per_step: int, ranks: int = 1, parallelism: str = "none"
+    ) -> None:
         self._store = store
         self._prefix = f"{run_prefix(run_hash)}/attempts"
         self._earlier = self._read()
-        self._key = f"{self._prefix}/{len(self._earlier) + 1:04d}.json"
-        self._current = AttemptRecord(started=_now(), examples_per_step=examples_per_step)
+        self.number = len(self._earlier) + 1
+        self._key = f"{self._prefix}/{self.number:04d}.json"
+        self._current = AttemptRecord(
+            started=_now(), ranks=ranks, parallelism=parallelism, examples_per_step=examples_per_step
+        )
 
     def start(self, first_step: int, resumed_from: str | None) -> None:
         """Record that this attempt begins, and the digest of the training state that it continues."""
@@ -93,6 +102,40 @@ class AttemptLog:
 
     def _write(self) -> None:
         self._store.put_bytes(self._key, canonical_json(self._current.model_dump(mode="json")))
+
+
+class HealthLog:
+    """Passes events on, and keeps the figures of an attempt beside the run: ``runs/<run_hash>/health/<attempt>.jsonl``.
+
+    A line is one interval of steps. The file is written now and then, and at the end.
+    """
+
+    def __init__(self, sink: EventSink, *, every: float = 30.0) -> None:
+        self._sink = sink
+        self._every = every
+        self._lines: list[str] = []
+        self._store: Store | None = None
+        self._key = ""
+        self._written = time.monotonic()
+
+    def begin(self, store: Store, run_hash: str, attempt: int) -> None:
+        """Say where the figures go."""
+        self._store, self._key = store, f"{run_prefix(run_hash)}/health/{attempt:04d}.jsonl"
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on, and keep it if it has figures of speed."""
+        self._sink.emit(event)
+        if event.kind == "progress" and "examples_per_second" in event.values:
+            self._lines.append(event.to_json())
+            if time.monotonic() - self._written > self._every:
+                self.write()
+
+    def write(self) -> None:
+        """Write what there is. It is no part of the result: where it cannot be written, training goes on."""
+        self._written = time.monotonic()
+        if self._store is not None and self._lines:
+            with suppress(HoplineError):
+                self._store.put_bytes(self._key, "".join(f"{line}\n" for line in self._lines).encode())
 
 
 def write_run(store: Store, record: RunRecord, step_log: bytes) -> None:

@@ -3,6 +3,8 @@
 from hopline.config import ARCHITECTURE_VERSION
 from hopline.training.batches import BatchSource, Chunk, SplitBatches, StepBatches
 from hopline.training.candidate import CandidateIndex, LoadedCandidate, read_candidate, write_candidate
+from hopline.training.candidates import Candidates, candidate_is_whole, fetch_candidate
+from hopline.training.checkpoint_store import Checkpoints
 from hopline.training.device import (
     DEVICE_MEMORY_HEADROOM,
     TRAINING_BYTES_PER_PARAMETER,
@@ -11,17 +13,17 @@ from hopline.training.device import (
     resolve_device,
     settle_threads,
 )
-from hopline.training.local import LocalCandidateStore, LocalCheckpointStore
+from hopline.training.distributed import ALONE, World, close_distributed, current_world, setup_distributed
 from hopline.training.losses import COMPONENTS, PAIR_MARGIN, LossInputs, LossOutput, MultiTaskLoss
 from hopline.training.manifest import build_run_manifest
 from hopline.training.outputs import EvaluationEvent, TrainStepOutput
 from hopline.training.reproducibility import CUBLAS_WORKSPACE_ENV, Determinism, model_hash, seed_everything
-from hopline.training.state import TrainingState
+from hopline.training.state import CandidateRecord, TrainingState
 from hopline.training.step_log import StepLog
-from hopline.training.stores import CandidateRecord, CandidateStore, CheckpointStore
 from hopline.training.trainer import GraphTrainer
 
 __all__ = [
+    "ALONE",
     "ARCHITECTURE_VERSION",
     "COMPONENTS",
     "CUBLAS_WORKSPACE_ENV",
@@ -31,15 +33,13 @@ __all__ = [
     "BatchSource",
     "CandidateIndex",
     "CandidateRecord",
-    "CandidateStore",
-    "CheckpointStore",
+    "Candidates",
+    "Checkpoints",
     "Chunk",
     "Determinism",
     "EvaluationEvent",
     "GraphTrainer",
     "LoadedCandidate",
-    "LocalCandidateStore",
-    "LocalCheckpointStore",
     "LossInputs",
     "LossOutput",
     "MultiTaskLoss",
@@ -48,7 +48,12 @@ __all__ = [
     "StepLog",
     "TrainStepOutput",
     "TrainingState",
+    "World",
     "build_run_manifest",
+    "candidate_is_whole",
+    "close_distributed",
+    "current_world",
+    "fetch_candidate",
     "model_hash",
     "rank_device",
     "read_candidate",
@@ -56,5 +61,6 @@ __all__ = [
     "resolve_device",
     "seed_everything",
     "settle_threads",
+    "setup_distributed",
     "write_candidate",
 ]

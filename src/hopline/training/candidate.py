@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from hopline.config import ARCHITECTURE_VERSION, GraphConfig
 from hopline.datasets import Vocabulary
@@ -84,7 +85,7 @@ class LoadedCandidate:
 
 def write_candidate(
     folder: Path,
-    model: GraphModel,
+    weights: Mapping[str, Tensor],
     config: GraphConfig,
     vocabulary: Vocabulary,
     *,
@@ -94,11 +95,11 @@ def write_candidate(
 ) -> str:
     """Write a candidate's files into an existing folder, the index last, and return the sha256 of the index.
 
-    The same model, config and figures give the same bytes. A figure that is not a finite number is left out.
+    The same weights, config and figures give the same bytes. A figure that is not a finite number is left out.
     """
     figures = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    save_file(weights, folder / WEIGHTS_FILE, _METADATA)
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    save_file(tensors, folder / WEIGHTS_FILE, _METADATA)
     documents = {
         CONFIG_FILE: config.to_dict(),
         VOCABULARY_FILE: vocabulary.model_dump(mode="json"),

@@ -17,6 +17,7 @@ __all__ = [
     "require_device_memory",
     "resolve_device",
     "settle_threads",
+    "sharded_bytes",
     "training_bytes",
 ]
 
@@ -57,14 +58,14 @@ def rank_device(device: torch.device) -> torch.device:
     return found
 
 
-def settle_threads() -> int:
-    """Give the kernels of this process half of its processors, at least one, and return how many that are.
+def settle_threads(processes: int = 1) -> int:
+    """Give the kernels of each process half of its share of the processors, at least one, and return how many that are.
 
     The other half is for the thread that makes batches. The model's operations are small: measured on two processors, a
     second thread made a step slower, because it was woken and put to sleep for each of them. ``OMP_NUM_THREADS`` wins.
     """
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // (2 * processes)))
     return torch.get_num_threads()
 
 
@@ -77,8 +78,24 @@ def training_bytes(model: nn.Module) -> int:
     return total
 
 
-def require_device_memory(model: nn.Module, device: torch.device) -> None:
+def sharded_bytes(model: nn.Module, shards: int) -> int:
+    """Bytes on each of ``shards`` devices: a part of the training, and the largest layer whole, with its gradient."""
+    if shards == 1:
+        return training_bytes(model)
+    layers = getattr(getattr(model, "propagation", None), "layers", [])
+    inside: list[int] = [sum(p.numel() * p.element_size() for p in layer.parameters()) for layer in layers]
+    rest: int = sum(p.numel() * p.element_size() for p in model.parameters()) - sum(inside)
+    whole = 2 * max([*inside, rest])
+    return -(-training_bytes(model) // shards) + whole
+
+
+def require_device_memory(model: nn.Module, device: torch.device, *, shards: int = 1) -> None:
     """Refuse a training that cannot fit, before the weights move.
+
+    Args:
+        model: the whole model.
+        device: of this process.
+        shards: processes that each hold one part of it.
 
     Raises:
         ConfigError: weights, gradients and optimizer need more than the headroom of the free memory of a CUDA device.
@@ -86,7 +103,7 @@ def require_device_memory(model: nn.Module, device: torch.device) -> None:
     if device.type != "cuda":
         return
     free, total = torch.cuda.mem_get_info(device)
-    check_memory(training_bytes(model), free, total, str(device))
+    check_memory(sharded_bytes(model, shards), free, total, str(device))
 
 
 def check_memory(need: int, free: int, total: int, device: str) -> None:
@@ -97,5 +114,6 @@ def check_memory(need: int, free: int, total: int, device: str) -> None:
             f"{device}: training needs {need / _GIB:.2f} GiB for weights, gradients and optimizer, and "
             f"{usable / _GIB:.2f} GiB are usable ({DEVICE_MEMORY_HEADROOM:.0%} of {free / _GIB:.2f} GiB free, "
             f"{total / _GIB:.2f} GiB in all); "
-            "make model.hidden_dim smaller, freeze the query encoder, or take a larger device"
+            "make model.hidden_dim smaller, freeze the query encoder, set training.parallelism: fsdp over more processes, "
+            "or take a larger device"
         )

@@ -3,75 +3,103 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
-import torch
-
-from hopline.errors import TerminatedError
-from hopline.evaluation import selection_score
-from hopline.model import GraphModel
+from hopline.errors import HoplineError, TerminatedError
+from hopline.evaluation import Reasoner, selection_score
 from hopline.training.batches import BatchSource
+from hopline.training.candidates import Candidates
+from hopline.training.checkpoint import CheckpointWriter
+from hopline.training.checkpoint_store import Checkpoints
+from hopline.training.health import Clock
 from hopline.training.outputs import TrainStepOutput
 from hopline.training.prefetch import prefetch
 from hopline.training.state import TrainingState
-from hopline.training.stores import CandidateStore, CheckpointStore
+from hopline.training.throughput import copy_bandwidth, message_bytes
 
 if TYPE_CHECKING:
     from hopline.training.trainer import GraphTrainer
 
 __all__ = ["Evaluate", "TrainingLoop"]
 
-Evaluate = Callable[[GraphModel], Mapping[str, float]]
+Evaluate = Callable[[Reasoner], Mapping[str, float]]
 
 
 class TrainingLoop:
-    """One call of :meth:`GraphTrainer.train`."""
+    """One call of :meth:`GraphTrainer.train`. What it decides, every process of the world decides at the same step."""
 
     def __init__(
         self,
         trainer: GraphTrainer,
         evaluate: Evaluate | None,
-        checkpoints: CheckpointStore | None,
-        candidates: CandidateStore | None,
+        checkpoints: Checkpoints | None,
+        candidates: Candidates | None,
         on_step: Callable[[TrainStepOutput], None] | None,
         limit: int,
         stop: Callable[[], bool] | None,
         batches: BatchSource,
     ) -> None:
         self._trainer = trainer
+        self._world = trainer.world
         self._training = trainer.config.training
         self._evaluate = evaluate
-        self._checkpoints = checkpoints
         self._candidates = candidates
         self._on_step = on_step
         self._limit = limit
         self._stop = stop or (lambda: False)
         self._batches = batches
-        self._clock = Clock(trainer.device)
+        model = trainer.config.model
+        self._clock = Clock(
+            trainer.device,
+            trainer.world,
+            message_bytes=message_bytes(model.layers, model.hidden_dim),
+            bandwidth=copy_bandwidth(trainer.device),
+        )
+        keep = self._training.keep_checkpoints
+        self._writer = (
+            CheckpointWriter(
+                checkpoints, trainer.world, keep=keep, warn=lambda message: trainer.emit("warning", message)
+            )
+            if checkpoints is not None
+            else None
+        )
         self._saved: TrainingState | None = None
-        self._dropped: list[int] = []  # candidates that are not among the best any more
+        # Candidates that fell out of the best since each of the last saves: a state that is still kept may name them.
+        self._dropped: deque[list[int]] = deque([[]], maxlen=keep)
 
     def run(self) -> None:
         """Train until there is a reason to stop; it is in the state afterwards."""
         state = self._trainer.state
-        depth = self._training.prefetch
-        with prefetch(self._batches.step, state.step, self._limit, depth=depth) as stream:
+        with prefetch(self._batches.step, state.step, self._limit, depth=self._training.prefetch) as stream:
             self._settle(resumed=True)
+            stopping = self._world.any(self._stop())
             while state.stop_reason is None:
-                if self._stop():
+                # Processes agree within a step, at no cost; one alone need not wait for that.
+                if stopping or (self._world.size == 1 and self._stop()):
                     self._terminate()
                 with self._clock.waiting():
                     batches = next(stream)
-                output = self._trainer.train_step(batches)
+                output = self._trainer.train_step(batches, stop=self._stop)
+                stopping = output.stopping
                 state.samples_seen += self._batches.examples_per_step
-                self._clock.step_done(output.examples)
+                self._clock.step_done(
+                    examples=output.examples,
+                    messages=sum(len(chunk.batch.message_source) for chunk in batches.chunks if chunk.weight),
+                    own_seconds=output.own_seconds,
+                )
                 self._note(output)
                 if self._on_step is not None:
                     self._on_step(output)
+                    self._agree()
                 self._settle()
+
+    def _agree(self) -> None:
+        """If a process has a reason to stop, all have."""
+        trainer = self._trainer
+        if self._world.any(trainer.stop_reason is not None) and trainer.stop_reason is None:
+            trainer.stop_reason = "stopped on another rank"
 
     def _settle(self, *, resumed: bool = False) -> None:
         """What is due between two steps: an evaluation, the end, a checkpoint. In this order, also after a resume."""
@@ -84,32 +112,58 @@ class TrainingLoop:
         if state.stop_reason is None and last:
             state.stop_reason = self._trainer.stop_reason or f"reached step {state.step}"
         every = self._training.checkpoint_every
-        due = state.stop_reason is not None or (every > 0 and state.step % every == 0)
-        if due and not (resumed and state.stop_reason is None):
+        if state.stop_reason is not None:
+            self._save(final=True)
+        elif every > 0 and state.step % every == 0 and not resumed:
             self._save()
 
-    def _save(self) -> None:
-        state = self._trainer.state
-        if self._checkpoints is not None and self._saved != state:
-            self._trainer.save_checkpoint(self._checkpoints)
-            self._saved = state.model_copy(deep=True)
-        # Only now: what continues from the state before still finds what that state remembers.
+    def _save(self, *, final: bool = False) -> None:
+        """Begin to save the training as it stands; a final state is waited for.
+
+        Raises:
+            HoplineError: a final state cannot be saved. Another one only costs a warning: the state before it stays.
+        """
+        trainer, state = self._trainer, self._trainer.state
+        if self._writer is None:
+            return
+        if failed := self._writer.wait():
+            self._warn(failed)
+        if self._saved != state:
+            trainer.write_state()
+            dropped, self._saved = self._dropped[0], state.model_copy(deep=True)
+            full = len(self._dropped) == self._dropped.maxlen
+            self._dropped.append([])
+            self._writer.save(
+                trainer.model, trainer.optimizer, state, trainer.log, then=lambda: self._remove(dropped if full else [])
+            )
+        if final and (failed := self._writer.wait()):
+            raise failed
+
+    def _remove(self, steps: list[int]) -> None:
         if self._candidates is not None:
-            for step in self._dropped:
+            for step in steps:
                 self._candidates.delete(step)
-        self._dropped.clear()
+
+    def _warn(self, failed: HoplineError) -> None:
+        step = self._saved.step if self._saved is not None else self._trainer.state.step
+        self._saved = None
+        self._trainer.emit(
+            "warning", f"the training state of step {step} could not be saved; the one before stays: {failed}"
+        )
 
     def _terminate(self) -> NoReturn:
-        self._save()
-        where = "saved" if self._checkpoints is not None else "not saved: there is nowhere to save it"
+        self._save(final=True)
+        where = "saved" if self._writer is not None else "not saved: there is nowhere to save it"
         raise TerminatedError(f"training stopped after step {self._trainer.state.step}; its state was {where}")
 
     def _run_evaluation(self, evaluate: Evaluate) -> None:
         trainer, state = self._trainer, self._trainer.state
         try:
-            metrics = {name: float(value) for name, value in evaluate(trainer.model).items()}
+            metrics = {name: float(value) for name, value in evaluate(trainer.reasoner).items()}
         except TerminatedError:
             self._terminate()
+        # The main process decides: a difference in the last digit must not part the processes.
+        metrics = self._world.share(metrics)
         self._clock.reset()
         score = selection_score(metrics, trainer.config.evaluation.selection)
         finite = math.isfinite(score)
@@ -132,16 +186,17 @@ class TrainingLoop:
         if patience is not None and state.without_improvement >= patience and state.step < self._limit:
             state.stopped_early, state.stop_reason = True, f"no better score in {patience} evaluations"
 
-    def _keep(self, store: CandidateStore, score: float, metrics: Mapping[str, float]) -> None:
+    def _keep(self, candidates: Candidates, score: float, metrics: Mapping[str, float]) -> None:
         """Keep the model if it is among the best; of equal scores the earlier step is better."""
         state, most = self._trainer.state, self._training.keep_candidates
         if len(state.candidates) >= most and score <= state.candidates[-1].score:
             return
-        record = store.put(state.step, self._trainer.model, score, metrics)
+        weights = self._trainer.weights()
+        record = self._world.on_main(lambda: candidates.put(state.step, weights, score, metrics))
         others = [candidate for candidate in state.candidates if candidate.step != state.step]
         ranked = sorted([*others, record], key=lambda candidate: (-candidate.score, candidate.step))
         state.candidates = ranked[:most]
-        self._dropped += [candidate.step for candidate in ranked[most:]]
+        self._dropped[-1].extend(candidate.step for candidate in ranked[most:])
 
     def _note(self, output: TrainStepOutput) -> None:
         """Add a step to the running interval; write a log line and an event where the interval ends."""
@@ -164,42 +219,3 @@ class TrainingLoop:
         parts = {f"loss.{name}": value for name, value in means.items()}
         timings = self._clock.figures(self._limit - output.step)
         trainer.emit("progress", "", step=output.step, total=self._limit, **shown, **parts, **timings)
-
-
-class Clock:
-    """Throughput, data wait, time to go and memory, since the last time they were asked for."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self.reset()
-
-    def reset(self) -> None:
-        """Start anew; what came before was no training."""
-        self._start = time.monotonic()
-        self._wait = 0.0
-        self._examples = self._steps = 0
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the time of the block as waiting for data."""
-        start = time.monotonic()
-        yield
-        self._wait += time.monotonic() - start
-
-    def step_done(self, examples: int) -> None:
-        """Count a step."""
-        self._examples += examples
-        self._steps += 1
-
-    def figures(self, steps_to_go: int) -> dict[str, float]:
-        """Rows a second, share of the time that was spent waiting for data, seconds to go, and bytes on a GPU."""
-        elapsed = max(time.monotonic() - self._start, 1e-9)
-        values = {
-            "examples_per_second": round(self._examples / elapsed, 1),
-            "data_wait": round(self._wait / elapsed, 4),
-            "eta_seconds": round(steps_to_go * elapsed / max(self._steps, 1), 1),
-        }
-        if self._device.type == "cuda":
-            values["memory_bytes"] = float(torch.cuda.max_memory_allocated(self._device))
-        self.reset()
-        return values

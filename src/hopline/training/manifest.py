@@ -27,7 +27,7 @@ _NO_CUDA: Final = "training ran on the CPU"
 
 
 def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: Determinism) -> dict[str, Any]:
-    """Facts about a training as it stands, ready for JSON.
+    """Facts about a training as it stands, ready for JSON; collective, and right on the main process.
 
     ``reasons`` says why a value is null. Git facts come from the build (``HOPLINE_GIT_COMMIT``), else from the work tree
     that this package lies in, never from the folder that the process happens to run in.
@@ -50,15 +50,20 @@ def build_run_manifest(trainer: GraphTrainer, index: DatasetIndex, determinism: 
         "cuda": torch.version.cuda,
         "nccl": _nccl_version() if on_cuda else None,
         "driver": None,
-        "gpus": [torch.cuda.get_device_name(trainer.device)] if on_cuda else None,
+        "gpus": trainer.world.gather(torch.cuda.get_device_name(trainer.device)) if on_cuda else None,
         "device": str(trainer.device),
-        "world_size": 1,
-        "topology": {"nodes": 1, "processes_per_node": 1, "threads": torch.get_num_threads()},
+        "world_size": trainer.world.size,
+        "topology": {
+            "nodes": -(-trainer.world.size // trainer.world.local_size),
+            "processes_per_node": trainer.world.local_size,
+            "threads": torch.get_num_threads(),
+            "parallelism": training.parallelism if trainer.world.size > 1 else "none",
+        },
         "precision_asked": training.precision,
         "precision_used": trainer.effective_precision,
         "pat_config": config.model.pat.model_dump(mode="json"),
         "pat_config_hash": section_hash(config.model.pat),
-        "model_hash": model_hash(trainer.model.state_dict()),
+        "model_hash": model_hash(trainer.weights()),
         "git_commit": commit,
         "git_dirty": dirty,
         "image_digest": os.environ.get(_IMAGE) or None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hopline.training.guard import Verdict
 
@@ -22,6 +22,8 @@ class TrainStepOutput:
         learning_rate: peak group's rate that this update used.
         examples: scored rows, twins included.
         verdict: whether the update was applied, and if not, why.
+        stopping: some process was asked to stop.
+        own_seconds: what this process computed before it began to exchange gradients.
     """
 
     step: int
@@ -31,6 +33,8 @@ class TrainStepOutput:
     learning_rate: float
     examples: int
     verdict: Verdict
+    stopping: bool = False
+    own_seconds: float = field(default=0.0, compare=False)
 
     @property
     def applied(self) -> bool:

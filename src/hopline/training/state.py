@@ -8,9 +8,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hopline.errors import DataError
 from hopline.storage import parse_json
-from hopline.training.stores import CandidateRecord
 
-__all__ = ["TrainingState"]
+__all__ = ["CandidateRecord", "TrainingState"]
+
+
+class CandidateRecord(BaseModel):
+    """A kept candidate: its step, the sha256 of its index.json, and its selection score on valid."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: int
+    sha256: str
+    score: float
 
 
 class TrainingState(BaseModel):

@@ -1,0 +1,339 @@
+"""Trainings of several processes: ``ranked.py DATASET FOLDER WORLD SCENARIO...``; the tests run it.
+
+Each scenario has processes of its own, forked before torch has started any thread. A rank writes what its scenario returns
+to ``FOLDER/SCENARIO-WORLD/rank-<r>.pt``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from conftest import Bench
+from torch.nn.utils import parameters_to_vector
+
+from hopline.datasets import Dataset
+from hopline.errors import HoplineError, TerminatedError
+from hopline.evaluation import run_evaluation
+from hopline.model import build_model
+from hopline.training import GraphTrainer, SplitBatches, World, seed_everything, setup_distributed
+
+STILL = {"dropout": 0.0}
+
+
+class Ranked(Bench):
+    """Trainings of this process among the others."""
+
+    world: World
+
+    def trainer(self, config=None, **options: Any) -> GraphTrainer:
+        config = config or self.config()
+        return GraphTrainer(
+            self.model(config), config, "cpu", distributed=self.world.size > 1, sink=self.events, **options
+        )
+
+    def batches(self, config=None, split: str = "train") -> SplitBatches:
+        config = config or self.config()
+        return SplitBatches(
+            self.dataset.split(split),
+            config.training,
+            num_relations=self.dataset.vocabulary.num_relations,
+            rank=self.world.rank,
+            world=self.world.size,
+            equal_chunks=config.training.parallelism == "fsdp",
+        )
+
+
+def result(trainer: GraphTrainer, **more: Any) -> dict[str, Any]:
+    return {
+        "weights": trainer.weights(),
+        "state": trainer.state.model_dump(),
+        "log": trainer.log.to_bytes(),
+        "messages": [(event.kind, event.message) for event in trainer._sink.all if event.message],
+        **more,
+    }
+
+
+def steps(bench: Ranked, mode: str, count: int, **training: Any) -> dict[str, Any]:
+    """Losses of some steps, and the ids that this rank had."""
+    config = bench.config(STILL, parallelism=mode, max_steps=count, log_every=count, **training)
+    trainer, ids, units = bench.trainer(config), [], []
+    losses, norms = [], []
+    batches = bench.batches(config)
+    for step in range(count):
+        mine = batches.step(step)
+        ids.append([i for c in mine.chunks if c.weight for i in c.batch.example_id[~c.batch.is_twin].tolist()])
+        units.append(mine.units.tolist())
+        output = trainer.train_step(mine)
+        losses.append(output.loss)
+        norms.append(output.grad_norm)
+    gradients = None
+    if mode != "fsdp":
+        gradients = parameters_to_vector([p.grad for p in trainer.model.parameters()])
+    return result(trainer, losses=losses, norms=norms, ids=ids, units=units, gradients=gradients)
+
+
+def ddp(bench: Ranked) -> dict[str, Any]:
+    return steps(bench, "ddp" if bench.world.size > 1 else "none", 50)
+
+
+def fsdp(bench: Ranked) -> dict[str, Any]:
+    return steps(bench, "fsdp", 50)
+
+
+def small(bench: Ranked) -> dict[str, Any]:
+    """Fewer examples than ranks: some have nothing in a step."""
+    return steps(bench, "ddp" if bench.world.size > 1 else "none", 3, batch_size=1)
+
+
+def small_fsdp(bench: Ranked) -> dict[str, Any]:
+    return steps(bench, "fsdp", 3, batch_size=1)
+
+
+def chunked(bench: Ranked) -> dict[str, Any]:
+    """Parts of one or two rows: ranks have different numbers of them, and gradients travel once."""
+    return steps(bench, "ddp" if bench.world.size > 1 else "none", 3, backward_chunk_size=2)
+
+
+def chunked_fsdp(bench: Ranked) -> dict[str, Any]:
+    return steps(bench, "fsdp", 3, backward_chunk_size=2)
+
+
+def dropout(bench: Ranked) -> dict[str, Any]:
+    """The random masks that this rank draws in its first step."""
+    from hopline.training.reproducibility import seed_step
+
+    seed_step(0, 0, bench.world.rank)
+    return {"masks": torch.rand(8)}
+
+
+def parted(bench: Ranked) -> dict[str, Any]:
+    """Every rank builds other weights; the main one's count, its buffers too."""
+    config = bench.config(STILL, parallelism="ddp", link_head="mlp", max_steps=2)
+    seed_everything(100 + bench.world.rank, deterministic=True)
+    model = build_model(config, bench.dataset.vocabulary)
+    model.register_buffer("constant", torch.full((2,), float(bench.world.rank)))
+    own = parameters_to_vector(model.parameters()).detach().clone()
+    trainer = GraphTrainer(model, config, "cpu", distributed=True, sink=bench.events)
+    first = parameters_to_vector(model.parameters()).detach().clone()
+    trainer.train_step(bench.batches(config).step(0))
+    last = parameters_to_vector(model.parameters()).detach().clone()
+    return {"own": own, "first": first, "last": last, "constant": model.constant}
+
+
+def run(bench: Ranked, mode: str, name: str = "run", **options: Any) -> GraphTrainer:
+    config = bench.config(parallelism=mode if bench.world.size > 1 else "none", **options.pop("training", {}))
+    return bench.run(config, name=name, **options)
+
+
+def whole(bench: Ranked) -> dict[str, Any]:
+    return result(run(bench, "ddp"), states=bench.states().committed())
+
+
+def whole_fsdp(bench: Ranked) -> dict[str, Any]:
+    return result(run(bench, "fsdp"), states=bench.states().committed())
+
+
+def stopped(bench: Ranked) -> dict[str, Any]:
+    """One rank is asked to stop; all stop at the same step, and the run continues from there."""
+    last = bench.world.size - 1
+    asked = {"step": -1}
+
+    def on_step(output) -> None:
+        asked["step"] = output.step
+
+    try:
+        run(
+            bench,
+            "ddp",
+            stop=lambda: bench.world.rank == last and asked["step"] >= 5,
+            on_step=on_step,
+        )
+    except TerminatedError as error:
+        message = str(error)
+    states = bench.states().committed()
+    return result(run(bench, "ddp"), message=message, states=states)
+
+
+def content(bench: Ranked) -> dict[str, Any]:
+    """One rank's on_step ends training."""
+    trainers: list[GraphTrainer] = []
+    config = bench.config(parallelism="ddp")
+    trainer = bench.trainer(config)
+    trainers.append(trainer)
+
+    def on_step(output) -> None:
+        if bench.world.rank == 1 and output.step == 6:
+            trainer.stop_reason = "rank 1 is content"
+
+    reason = trainer.train(bench.batches(config), on_step=on_step)
+    return result(trainer, reason=reason)
+
+
+def poisoned(bench: Ranked) -> dict[str, Any]:
+    """One rank's gradient is not a number in one step: no rank applies the update."""
+    config = bench.config(STILL, parallelism="ddp")
+    trainer = bench.trainer(config)
+    batches = bench.batches(config)
+    parameter = next(p for p in trainer.model.parameters() if p.ndim > 1)
+    handle = parameter.register_hook(lambda grad: grad * (math.nan if bench.world.rank == 1 else 1.0))
+    output = trainer.train_step(batches.step(0))
+    handle.remove()
+    verdicts = [output.verdict, trainer.train_step(batches.step(1)).verdict]
+    return result(trainer, verdicts=verdicts)
+
+
+def evaluated(bench: Ranked) -> dict[str, Any]:
+    """The split is measured together; uneven, so that a rank has no batch in the last round."""
+    config = bench.config(STILL, parallelism="ddp" if bench.world.size > 1 else "none")
+    trainer = bench.trainer(config)
+    figures = run_evaluation(
+        trainer.reasoner, bench.dataset.split("valid"), batch_size=5, peers=bench.world, stop=lambda: False
+    ).metrics
+    try:
+        last = bench.world.size - 1
+        run_evaluation(
+            trainer.reasoner,
+            bench.dataset.split("valid"),
+            batch_size=5,
+            peers=bench.world,
+            stop=lambda: bench.world.rank == last,
+        )
+    except TerminatedError as error:
+        return {"metrics": figures, "message": str(error)}
+    return {"metrics": figures}
+
+
+def disk_full(bench: Ranked) -> dict[str, Any]:
+    """The last rank cannot store its files in its first try: no rank takes the state for saved."""
+    from hopline.errors import StoreError
+    from hopline.training import Checkpoints
+
+    original, tries = Checkpoints.put, 0
+
+    def put(self, step: int, name: str, path: Path):
+        nonlocal tries
+        tries += 1
+        if bench.world.rank == bench.world.size - 1 and tries == 1:
+            raise StoreError("cannot write: the disk is full")
+        return original(self, step, name, path)
+
+    Checkpoints.put = put
+    trainer = run(bench, "ddp")
+    return result(trainer, states=bench.states().committed())
+
+
+def unreadable(bench: Ranked) -> dict[str, Any]:
+    """One rank cannot read the newest state: all take the one before."""
+    from hopline.errors import StoreError
+    from hopline.training import Checkpoints
+
+    run(bench, "ddp")
+    original = Checkpoints.fetch
+
+    def fetch(self, step: int, file, path: Path) -> None:
+        if bench.world.rank == bench.world.size - 1 and step == 12:
+            raise StoreError("cannot read: input/output error")
+        original(self, step, file, path)
+
+    Checkpoints.fetch = fetch
+    trainer = bench.trainer(bench.config(parallelism="ddp"))
+    trainer.load_checkpoint(bench.states())
+    restored = trainer.step
+    Checkpoints.fetch = original
+    return result(run(bench, "ddp"), restored=restored)
+
+
+def continued(bench: Ranked) -> dict[str, Any]:
+    """Continue what lies in ``FOLDER/handed/run``, made by another number of processes."""
+    bench.folder = bench.folder.parent / "handed"
+    mode = os.environ["HANDED_MODE"]
+    trainer = bench.trainer(bench.config(STILL, parallelism=mode if bench.world.size > 1 else "none", max_steps=16))
+    digest = trainer.load_checkpoint(bench.states())
+    restored = trainer.weights()
+    moments = trainer.optimizer.state_dict()["state"]
+    losses = [trainer.train_step(bench.batches(trainer.config).step(step)).loss for step in range(8, 16)]
+    return result(trainer, digest=digest, restored=restored, losses=losses, steps=len(moments))
+
+
+def handed(bench: Ranked) -> dict[str, Any]:
+    """Leave a state of step 8 in ``FOLDER/handed/run``, and say how the run would have gone on."""
+    bench.folder = bench.folder.parent / "handed"
+    mode = os.environ["HANDED_MODE"]
+    config = bench.config(STILL, parallelism=mode if bench.world.size > 1 else "none", max_steps=16)
+    trainer = bench.trainer(config)
+    batches = bench.batches(config)
+    for step in range(8):
+        trainer.train_step(batches.step(step))
+    saved = trainer.weights()
+    trainer.save_checkpoint(bench.states())
+    losses = [trainer.train_step(batches.step(step)).loss for step in range(8, 16)]
+    return result(trainer, saved=saved, losses=losses)
+
+
+def refused(bench: Ranked) -> dict[str, Any]:
+    """Several processes and no word about how they share the training."""
+    try:
+        bench.trainer(bench.config(parallelism="none"))
+    except HoplineError as error:
+        return {"message": str(error)}
+    return {}
+
+
+SCENARIOS: dict[str, Callable[[Ranked], dict[str, Any]]] = {
+    function.__name__: function
+    for function in (
+        ddp, fsdp, small, small_fsdp, chunked, chunked_fsdp, dropout, parted, whole, whole_fsdp, stopped, content,
+        poisoned, evaluated, disk_full, unreadable, continued, handed, refused,
+    )
+}  # fmt: skip
+
+
+def take_part(dataset: str, folder: Path, scenario: str, rank: int, size: int, port: int) -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    torch.set_num_threads(1)
+    np.random.seed(0)
+    bench = Ranked(Dataset.open(Path(dataset)), folder / f"{scenario}-{size}")
+    bench.world = setup_distributed(torch.device("cpu"))
+    found = SCENARIOS[scenario](bench)
+    path = folder / f"{scenario}-{size}" / f"rank-{rank}.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(found, path)
+
+
+def main(dataset: str, folder: str, size: str, *scenarios: str) -> None:
+    for scenario in scenarios:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        children = []
+        for rank in range(int(size)):
+            child = os.fork()
+            if not child:
+                take_part(dataset, Path(folder), scenario, rank, int(size), port)
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
+            children.append(child)
+        for rank, child in enumerate(children):
+            _, status = os.waitpid(child, 0)
+            if status:
+                raise SystemExit(f"{scenario}: rank {rank} ended with status {status}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -389,6 +389,18 @@ def test_documents_of_a_file_are_checked_one_by_one(spec: Make) -> None:
     )
 
 
+def test_what_kubectl_prints_is_read(spec: Make) -> None:
+    """A List of live objects, with what the cluster has added to them."""
+    job = render_pytorchjob(spec())
+    job["metadata"] |= {"uid": "u", "generation": 1, "creationTimestamp": "2026-01-31T12:00:00Z", "managedFields": []}
+    job["status"] = {
+        "conditions": [{"type": "Created", "status": "True"}],
+        "replicaStatuses": {"Master": {"active": 1}},
+    }
+    text = to_yaml({"apiVersion": "v1", "kind": "List", "items": [job, job]})
+    assert [(c.index, c.status) for c in validate_manifest(text, source="f")] == [(1, "OK"), (2, "OK")]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -35,7 +35,7 @@ def _check_config_map(document: Mapping[str, Any]) -> Iterator[Finding]:
     for key, value in document.get("data", {}).items():
         if holds_secret(value):
             yield _ours(below("data", key), "what looks like a secret", "the name of a Secret")
-    if document["metadata"].get("name") == "kfp-launcher":
+    if document.get("metadata", {}).get("name") == "kfp-launcher":
         yield from _check_providers(document.get("data", {}))
 
 

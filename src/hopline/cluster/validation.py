@@ -68,7 +68,7 @@ def validate_manifest(text: str, *, source: str) -> tuple[Checked, ...]:
     Raises:
         DataError: it is no YAML, holds a key twice, or holds no document.
     """
-    documents = read_documents(text, source=source)
+    documents = [item for document in read_documents(text, source=source) for item in _items(document)]
     if not documents:
         raise DataError(f"{source}: no document in it; expected YAML with apiVersion and kind")
     return tuple(check_document(document, index) for index, document in enumerate(documents, start=1))
@@ -117,6 +117,13 @@ def read_documents(text: str, *, source: str) -> list[Any]:
     if _values(documents, {}) > _MOST_VALUES:
         raise DataError(f"{source}: its aliases expand to more than {_MOST_VALUES} values; write out what they mean")
     return documents
+
+
+def _items(document: Any) -> list[Any]:
+    """The objects of a List, which is how kubectl prints several; any other document alone."""
+    if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
+        return list(document["items"])
+    return [document]
 
 
 def _values(value: Any, known: dict[int, int]) -> int:

@@ -73,7 +73,9 @@ def open_parent(init_from: str) -> Parent:
         DataError: it is neither a candidate nor a training state.
     """
     uri, _, digest = init_from.rpartition("@sha256:")
-    store, key = open_object(uri.rstrip("/"))
+    folder, _, name = uri.rstrip("/").rpartition("/")
+    store, among = open_object(folder)  # the folder of all states, or of all candidates
+    key = f"{among}/{name}"
     index = f"{key}/{FolderIndex.FILE}"
     document = parse_json(store.get_bytes(index, sha256=digest), source=store.uri(index))
     candidate = isinstance(document, dict) and "architecture_version" in document

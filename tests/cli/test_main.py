@@ -23,6 +23,9 @@ COMMANDS = [
     "publish",
     "verify",
     "predict",
+    "runs",
+    "model",
+    "import-checkpoint",
     "compile",
     "render",
     "validate",
@@ -58,7 +61,7 @@ def test_help_lists_every_command(flag: str) -> None:
     done = hopline(flag)
     assert done.code == 0
     listed = done.stdout.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in listed] == COMMANDS
+    assert [line.split()[0] for line in listed if not line.startswith("   ")] == COMMANDS
     assert done.stderr == ""
 
 

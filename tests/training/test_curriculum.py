@@ -74,11 +74,11 @@ def test_all_ranks_are_in_the_same_stage(bench) -> None:
         for step in range(8):
             shares = [rank.step(step) for rank in ranks]
             assert all(share.units.tolist() == whole[step] for share in shares)
-            ids = [i for s in shares for c in s.chunks if c.weight for i in c.batch.example_id[~c.batch.is_twin].tolist()]
+            ids = [
+                i for s in shares for c in s.chunks if c.weight for i in c.batch.example_id[~c.batch.is_twin].tolist()
+            ]
             alone = SplitBatches(split, config, num_relations=relations).step(step)
-            assert sorted(ids) == sorted(
-                i for c in alone.chunks for i in c.batch.example_id[~c.batch.is_twin].tolist()
-            )
+            assert sorted(ids) == sorted(i for c in alone.chunks for i in c.batch.example_id[~c.batch.is_twin].tolist())
 
 
 def test_after_the_last_stage_the_order_is_that_without_a_curriculum(bench) -> None:

@@ -24,6 +24,13 @@ _COMMANDS: Final = {
     "publish": ("hopline.cli.stages", "publish", "Publish the chosen checkpoint as a version."),
     "verify": ("hopline.cli.verify", "verify", "Check every claim of a published model."),
     "predict": ("hopline.cli.predict", "predict", "Answer queries with a published model."),
+    "runs": ("hopline.cli.runs", "runs", "List the runs of a root, or show one."),
+    "model": ("hopline.cli.model", "model", "Show a model's parts and what it needs."),
+    "import-checkpoint": (
+        "hopline.cli.import_checkpoint",
+        "import_checkpoint",
+        "Import a checkpoint of the system before.",
+    ),
     "compile": ("pipelines.cli", "compile", "Compile the Kubeflow pipeline to a yaml file."),
     "render": ("hopline.cli.render", "render", "Print the manifest of a training job for a cluster."),
     "validate": ("hopline.cli.validate", "validate", "Check manifests without a cluster."),

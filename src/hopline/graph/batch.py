@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hopline.graph.clashes import find_clashes
 from hopline.graph.columns import GROUPS, ExampleColumns
 from hopline.graph.example import ANSWER_MODES, KINDS, AnswerMode, QueryKind
 
@@ -22,6 +23,7 @@ __all__ = ["GraphBatch", "collate"]
 
 _LINK_KIND: Final = KINDS.index(QueryKind.LINK)
 _RELATION_MODE: Final = ANSWER_MODES.index(AnswerMode.RELATION)
+_AGGREGATE_MODE: Final = ANSWER_MODES.index(AnswerMode.AGGREGATE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +40,8 @@ class GraphBatch:
         edge_index: ``[2, E]`` source and target nodes; edge_type_ids, edge_graph: ``[E]``.
         message_source, message_target, message_relation: ``[M]``; each edge forwards (relation r) and backwards
             (relation r + R), sorted by target. edge_message: ``[2, E]`` place of each edge's two messages among them.
+        clash_edge, clash_cell: ``[.]``; each sign that another edge excludes one, see
+            :func:`hopline.graph.clashes.find_clashes`.
         anchor_node, anchor_graph, anchor_slot: ``[A]``; slot = position among the query's anchors.
         token_relation, token_graph, token_branch, token_position: ``[T]``; position = hop within the branch.
         path_graph, path_label, path_length: ``[P]``; label 1 = supporting.
@@ -46,10 +50,10 @@ class GraphBatch:
         answer_entity, answer_entity_graph: ``[.]``; answers as vocabulary ids.
         known_entity, known_entity_graph: ``[.]``; other true answers, left out by filtered ranking.
         longest_chain, longest_path: hops of the longest chain of any query, steps of the longest path.
-        num_links, num_relation_queries: rows that ask for a link, and for a relation.
+        num_links, num_relation_queries, num_aggregates: rows that ask for a link, for a relation, and about two chains.
         num_supporting_steps: steps of supporting paths.
 
-    The last five are known on the host, so that whoever needs a tensor of such a size reads nothing back from the device.
+    The last six are known on the host, so that whoever needs a tensor of such a size reads nothing back from the device.
     """
 
     example_id: Tensor
@@ -69,6 +73,8 @@ class GraphBatch:
     message_target: Tensor
     message_relation: Tensor
     edge_message: Tensor
+    clash_edge: Tensor
+    clash_cell: Tensor
     anchor_node: Tensor
     anchor_graph: Tensor
     anchor_slot: Tensor
@@ -93,6 +99,7 @@ class GraphBatch:
     longest_path: int
     num_links: int
     num_relation_queries: int
+    num_aggregates: int
     num_supporting_steps: int
 
     @property
@@ -151,6 +158,7 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
     np.add(message, np.repeat(edges - counts["edge"], counts["message"]), out=message, where=backwards)
     edge_message = np.empty(2 * edges, dtype=np.int64)
     edge_message[message] = np.arange(2 * edges)
+    clash_edge, clash_cell = find_clashes(*direction[:, :edges], nodes=len(owners["node"]), num_relations=num_relations)
     step = values["step"].astype(np.int64)
     token_branch = values["token_branch"].astype(np.int64)
     token_position = _positions_in_branch(owners["token"], token_branch)
@@ -168,6 +176,8 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
         "message_target": direction[1].take(message),
         "message_relation": direction[2].take(message),
         "edge_message": edge_message.reshape(2, -1),
+        "clash_edge": clash_edge,
+        "clash_cell": clash_cell,
         "anchor_node": values["anchor"] + np.repeat(node_start, counts["anchor"]),
         "anchor_graph": owners["anchor"],
         "anchor_slot": _positions(offsets["anchor"], counts["anchor"]),
@@ -195,6 +205,7 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
         longest_path=int(counts["step"].max(initial=0)),
         num_links=int(np.count_nonzero(values["kind"] == _LINK_KIND)),
         num_relation_queries=int(np.count_nonzero(values["answer_mode"] == _RELATION_MODE)),
+        num_aggregates=int(np.count_nonzero(values["answer_mode"] == _AGGREGATE_MODE)),
         num_supporting_steps=int(counts["step"][values["path_label"] == 1].sum()),
     )
 

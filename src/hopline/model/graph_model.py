@@ -114,7 +114,7 @@ class GraphModel(nn.Module):
         plan = plan_batch(
             batch,
             num_relations=self.num_relations,
-            positions=self.positions,
+            positions=min(self.positions, max(self.config.layers, batch.longest_chain, batch.longest_path)),
             ranks_entities=self.transductive is not None,
         )
         query = self.query_encoder(plan, batch.answer_mode)
@@ -145,8 +145,9 @@ class GraphModel(nn.Module):
         nodes_from = states.index_select(0, plan.step_from.index_select(0, steps))
         nodes_to = states.index_select(0, plan.step_to.index_select(0, steps))
         hop_graph = plan.step_graph.index_select(0, steps)
-        place = batch.step_position.index_select(0, steps).clamp(max=self.positions - 1)
-        hops = query.hops.mean(1).flatten(0, 1).index_select(0, hop_graph * self.positions + place)
+        positions = query.hops.shape[1]
+        place = batch.step_position.index_select(0, steps).clamp(max=positions - 1)
+        hops = query.mean().flatten(0, 1).index_select(0, hop_graph * positions + place)
         labels = plan.step_relation.index_select(0, steps)
 
         bilinear, ranking = self._ranking(batch, plan, entity_logits)

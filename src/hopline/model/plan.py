@@ -33,6 +33,8 @@ class BatchPlan:
         anchors: ``[G, 2]`` node of anchor slot 0 and 1; N where the query has none. A row with one anchor repeats it.
         chains: ``[G, 2, J]`` relation of each hop, 2R beyond the chain's end; a query with one chain repeats it.
         chain_length: ``[G, 2]``.
+        own_chains: ``[U]`` the chains that are none's repetition, as places in ``chains`` flattened to ``[G * 2, J]``: the
+            first of every row, then the second of those that have two. chain: ``[G, 2]`` which of them a branch follows.
         two_chains: bool ``[G]``.
         hops: longest chain of the batch.
         inverse_degree: ``[N, 1]`` ``1 / sqrt(1 + messages into the node)``.
@@ -50,6 +52,8 @@ class BatchPlan:
     anchors: Tensor
     chains: Tensor
     chain_length: Tensor
+    own_chains: Tensor
+    chain: Tensor
     two_chains: Tensor
     hops: int
     inverse_degree: Tensor
@@ -70,7 +74,7 @@ def plan_batch(batch: GraphBatch, *, num_relations: int, positions: int, ranks_e
     Args:
         batch: the batch.
         num_relations: R.
-        positions: J, hops that the query encoder knows.
+        positions: J, hops of each chain to provide for; at least those of the longest.
         ranks_entities: whether link queries rank the whole vocabulary.
     """
     graphs, nodes = batch.num_graphs, batch.num_nodes
@@ -91,6 +95,9 @@ def plan_batch(batch: GraphBatch, *, num_relations: int, positions: int, ranks_e
     chains = chains.index_copy(0, cell, batch.token_relation).view(graphs, BRANCHES, positions)
     two_chains = batch.answer_mode == _AGGREGATE_MODE
     chains = torch.where(two_chains[:, None, None], chains, chains[:, :1])
+    first = torch.arange(graphs, device=device)
+    two_rows = _rows(two_chains, batch.num_aggregates)
+    second = first.index_copy(0, two_rows, graphs + torch.arange(len(two_rows), device=device))
 
     step_graph = batch.path_graph.index_select(0, batch.step_path)
     source = batch.edge_index[0].index_select(0, batch.step_edge)
@@ -111,6 +118,8 @@ def plan_batch(batch: GraphBatch, *, num_relations: int, positions: int, ranks_e
         anchors=anchors,
         chains=chains,
         chain_length=(chains != stay).sum(-1),
+        own_chains=torch.cat([first * BRANCHES, two_rows * BRANCHES + 1]),
+        chain=torch.stack([first, second], 1),
         two_chains=two_chains,
         hops=batch.longest_chain,
         inverse_degree=(1 + degree).to(torch.float32).rsqrt()[:, None],

@@ -61,9 +61,11 @@ class Propagation(nn.Module):
             blocks=BRANCHES * self.blocks,
         )
         nodes = NodePlan(routes=routes, graph=batch.node_graph, inverse_degree=plan.inverse_degree)
+        mean = query.mean()
         for index, layer in enumerate(self.layers):
             frontier = walk.frontiers[min(index + 1, plan.hops)]
-            states = layer(states, nodes, query.summary, query.hops[:, :, index], torch.cat([frontier, marks], 1))
+            signal = torch.cat([frontier, marks], 1)
+            states = layer(states, nodes, query.hops[:, index], query.chain, mean[:, index] + query.summary, signal)
         return states
 
 
@@ -83,12 +85,22 @@ class PropagationLayer(nn.Module):
         self.norm = nn.LayerNorm(H)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, states: Tensor, nodes: NodePlan, summary: Tensor, hop: Tensor, signal: Tensor) -> Tensor:
-        """``[N, H]`` to ``[N, H]``; ``summary`` is ``[G, H]``, ``hop`` ``[G, 2, H]``, ``signal`` ``[N, 3]``."""
-        G, relations = len(summary), self.value.shape[0]
-        gate = torch.sigmoid(self.key(hop)).view(G, BRANCHES, relations, self.blocks)
+    def forward(
+        self, states: Tensor, nodes: NodePlan, hop: Tensor, chain: Tensor, query: Tensor, signal: Tensor
+    ) -> Tensor:
+        """Node states ``[N, H]`` after the round.
+
+        Args:
+            states: ``[N, H]`` before it.
+            nodes: the batch.
+            hop: ``[U, H]`` state of this round's hop of each chain; chain: ``[G, 2]`` which one each branch follows.
+            query: ``[G, H]`` what modulates the update.
+            signal: ``[N, 3]``.
+        """
+        G, relations = len(query), self.value.shape[0]
+        gate = torch.sigmoid(self.key(hop)).index_select(0, chain.view(-1)).view(G, BRANCHES, relations, self.blocks)
         table = gate.transpose(1, 2).reshape(G, relations, BRANCHES * self.blocks) * self.value
-        gain, shift = self.modulation(hop.mean(1) + summary).chunk(2, -1)
+        gain, shift = self.modulation(query).chunk(2, -1)
         gain = 1 + gain
         mask = None
         if self.training and self.dropout.p:

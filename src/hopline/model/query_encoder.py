@@ -19,14 +19,21 @@ class QueryStates:
     """What the query encoder says.
 
     Attributes:
-        hops: ``[G, 2, J, H]`` state of hop j of each branch; beyond a chain's end still a state, of the whole query.
+        hops: ``[U, J, H]`` state of hop j of each chain; beyond a chain's end still a state, of the whole query.
+        chain: int64 ``[G, 2]`` which chain each branch follows.
         summary: ``[G, H]``.
         anchors: ``[G, 2, H]`` what marks the node of anchor slot 0 and 1.
     """
 
     hops: Tensor
+    chain: Tensor
     summary: Tensor
     anchors: Tensor
+
+    def mean(self) -> Tensor:
+        """``[G, J, H]`` of both branches."""
+        first, second = self.hops.index_select(0, self.chain[:, 0]), self.hops.index_select(0, self.chain[:, 1])
+        return (first + second) / 2
 
 
 class QueryEncoder(nn.Module):
@@ -54,18 +61,22 @@ class QueryEncoder(nn.Module):
             plan: chains ``[G, 2, J]`` and their lengths ``[G, 2]``.
             answer_mode: ``[G]``.
         """
-        relation = F.embedding(plan.chains, self.relation.weight)  # [G, 2, J, H]
-        position = self.position.weight  # [J, H]
-        J = position.shape[0]
-        inside = torch.arange(J, device=plan.chains.device) < plan.chain_length[..., None]  # [G, 2, J]
+        graph, chains = plan.own_chains // BRANCHES, plan.chains.flatten(0, 1).index_select(0, plan.own_chains)
+        length = plan.chain_length.view(-1).index_select(0, plan.own_chains)
+        relation = F.embedding(chains, self.relation.weight)  # [U, J, H]
+        J = chains.shape[1]
+        position = self.position.weight[:J]
+        inside = torch.arange(J, device=chains.device) < length[:, None]  # [U, J]
         order = 1 + position
-        context = (relation * order * inside[..., None]).sum(2) / plan.chain_length.clamp(min=1)[..., None].sqrt()
+        context = (relation * order * inside[..., None]).sum(1) / length.clamp(min=1)[:, None].sqrt()
         mode = F.embedding(answer_mode, self.mode.weight)  # [G, H]
-        context = self.context(context)  # [G, 2, H]
-        hops = relation + position + (context + mode[:, None])[:, :, None]
-        summary = self.whole(torch.cat([context.sum(1) + mode, context.prod(1) + mode], -1))
+        context = self.context(context)  # [U, H]
+        hops = relation + position + (context + mode.index_select(0, graph))[:, None]
+        first, second = context.index_select(0, plan.chain[:, 0]), context.index_select(0, plan.chain[:, 1])
+        summary = self.whole(torch.cat([first + second + mode, first * second + mode], -1))
         return QueryStates(
             hops=self.hop(hops),
+            chain=plan.chain,
             summary=summary,
             anchors=self.anchor(summary).unflatten(1, (BRANCHES, position.shape[1])),
         )

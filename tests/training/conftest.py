@@ -135,10 +135,15 @@ class Bench:
 
 
 @pytest.fixture(scope="session")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dataset")
     build_dataset(DATA, folder)
-    return Dataset.open(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def dataset(dataset_folder: Path) -> Dataset:
+    return Dataset.open(dataset_folder)
 
 
 @pytest.fixture

@@ -257,7 +257,7 @@ def continued(bench: Ranked) -> dict[str, Any]:
     mode = os.environ["HANDED_MODE"]
     trainer = bench.trainer(bench.config(STILL, parallelism=mode if bench.world.size > 1 else "none", max_steps=16))
     digest = trainer.load_checkpoint(bench.states())
-    restored = trainer.weights()
+    restored = {name: value.clone() for name, value in trainer.weights().items()}
     moments = trainer.optimizer.state_dict()["state"]
     losses = [trainer.train_step(bench.batches(trainer.config).step(step)).loss for step in range(8, 16)]
     return result(trainer, digest=digest, restored=restored, losses=losses, steps=len(moments))
@@ -272,7 +272,7 @@ def handed(bench: Ranked) -> dict[str, Any]:
     batches = bench.batches(config)
     for step in range(8):
         trainer.train_step(batches.step(step))
-    saved = trainer.weights()
+    saved = {name: value.clone() for name, value in trainer.weights().items()}
     trainer.save_checkpoint(bench.states())
     losses = [trainer.train_step(batches.step(step)).loss for step in range(8, 16)]
     return result(trainer, saved=saved, losses=losses)

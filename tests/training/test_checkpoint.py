@@ -240,11 +240,11 @@ def test_a_disk_that_fills_while_tensors_are_written_is_an_error_too(bench, monk
 
 
 @pytest.fixture(scope="module")
-def killed(dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def killed(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trainings that were killed, each in a folder with the name of the place."""
     folder = tmp_path_factory.mktemp("killed")
     script = Path(__file__).with_name("killed_training.py")
-    command = [sys.executable, str(script), dataset.name, str(folder), *PLACES]
+    command = [sys.executable, str(script), str(dataset_folder), str(folder), *PLACES]
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

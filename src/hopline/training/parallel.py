@@ -74,7 +74,7 @@ class ParallelStep:
         self._module.to(device)
         if world.size > 1 and not self.sharded:
             # Buffers are constants; buckets are reduced while the backward pass is still running.
-            self._ddp = DistributedDataParallel(self._module, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self._ddp = DistributedDataParallel(self._module, forward_sync_buffers=False, gradient_as_bucket_view=True)
             self._run = self._ddp
 
     def modules(self) -> Any:

@@ -66,7 +66,8 @@ class StepModule(nn.Module):
             row_weight=None if weight == 1 else torch.full((batch.num_graphs,), weight, device=batch.kind.device),
         )
         output = self.loss(inputs, divisor=divisor)
-        return StepResult(output.total, torch.stack([output.total, *output.components.values()]).detach())
+        figures = torch.stack([output.total.detach(), *(value.detach() for value in output.components.values())])
+        return StepResult(output.total, figures)
 
     def infer(self, batch: GraphBatch) -> Forward:
         """The model's outputs alone, in the precision of the training.

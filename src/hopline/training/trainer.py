@@ -168,7 +168,7 @@ class GraphTrainer:
         self.emit("note", f"continues another run from its step {parent.step}")
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """All weights, whole, on the main process; collective."""
+        """All weights, whole, on the main process; collective. They may be the model's own memory."""
         return full_weights(self.model, self.world)
 
     def save_checkpoint(self, checkpoints: Checkpoints) -> None:

@@ -28,7 +28,15 @@ from hopline.graph import (
 )
 
 R = 3
-SIZES = {"longest_chain", "longest_path", "num_links", "num_relation_queries", "num_aggregates", "num_supporting_steps"}
+SIZES = {
+    "longest_chain",
+    "longest_path",
+    "num_links",
+    "num_relation_queries",
+    "num_aggregates",
+    "num_supporting_steps",
+    "num_node_pairs",
+}
 
 
 def graph(nodes: int, facts: list[tuple[int, int, int]]) -> ExampleGraph:
@@ -174,6 +182,7 @@ def test_sizes_are_known_on_the_host(examples: list[ReasoningExample]) -> None:
         assert batch.num_relation_queries == int((batch.answer_mode == ANSWER_MODES.index(AnswerMode.RELATION)).sum())
         assert batch.num_aggregates == int((batch.answer_mode == ANSWER_MODES.index(AnswerMode.AGGREGATE)).sum())
         assert batch.num_supporting_steps == int((batch.path_label[batch.step_path] == 1).sum())
+        assert batch.num_node_pairs == int((batch.node_graph[:, None] == batch.node_graph).sum())
         assert all(type(getattr(batch, name)) is int for name in SIZES)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from hopline.model import messages, node_update
-from hopline.model.messages import Routes, message_sum, pair_product, plan_routes
+from hopline.model.messages import Routes, message_sum, pair_cosines, plan_routes
 from hopline.model.node_update import NodePlan, UpdateWeights, update_nodes
 from tests.model.factory import RELATIONS, make_batch, make_examples
 
@@ -77,12 +78,18 @@ def test_node_update_in_pieces_is_the_plain_one(dropped: bool) -> None:
         torch.testing.assert_close(a, b, msg=lambda text, index=index: f"input {index}: {text}", rtol=1e-5, atol=1e-6)
 
 
-def test_pair_product() -> None:
-    """Equal to the inner products of the rows; a pair of one node with itself has both its gradients."""
-    states = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
-    pairs = torch.tensor([[0, 1], [3, 3], [4, 0]])
-    torch.testing.assert_close(pair_product(states, pairs), (states[pairs[:, 0]] * states[pairs[:, 1]]).sum(-1))
-    assert torch.autograd.gradcheck(lambda s: pair_product(s, pairs), (states,))
+def test_pair_cosines() -> None:
+    """G32: equal to the cosines of the rows; a pair of one node with itself has both its gradients; a state of zeros has
+    none."""
+    states = torch.randn(6, 4, dtype=torch.float64)
+    states[5] = 0
+    states.requires_grad_()
+    pairs = torch.tensor([[0, 1], [3, 3], [4, 0], [5, 2]])
+    expected = F.cosine_similarity(states[pairs[:, 0]], states[pairs[:, 1]])
+    torch.testing.assert_close(pair_cosines(states, pairs), expected)
+    assert torch.autograd.gradcheck(lambda s: pair_cosines(s, pairs[:3]), (states,))
+    (grad,) = torch.autograd.grad(pair_cosines(states, pairs).sum(), states)
+    assert torch.isfinite(grad).all()
 
 
 def test_nothing_to_do() -> None:
@@ -91,4 +98,4 @@ def test_nothing_to_do() -> None:
     for nodes in (0, 3):
         routes = plan_routes(none, none, none, none.view(2, 0), nodes=nodes, blocks=2)
         assert not message_sum(torch.ones(nodes, 4), torch.zeros(0, 2), routes).any()
-    assert pair_product(torch.ones(3, 4), none.view(0, 2)).shape == (0,)
+    assert pair_cosines(torch.ones(3, 4), none.view(0, 2)).shape == (0,)

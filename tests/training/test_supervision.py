@@ -11,6 +11,7 @@ import torch
 from hopline.config import LossConfig, ModelConfig
 from hopline.graph import AnswerMode, ExampleGraph, GraphBatch, Query, QueryKind, ReasoningExample, Status
 from hopline.model import Forward, GraphModel
+from hopline.training import negatives
 from hopline.training.losses import LossInputs, MultiTaskLoss
 from hopline.training.negatives import draw_edges, draw_negatives
 from hopline.training.supervision import answer_score, build_loss_inputs
@@ -51,6 +52,16 @@ def test_negatives_are_unlinked_in_both_directions(degree: float) -> None:
         assert ((a, b) not in linked and a != b) is ok
         assert batch.node_graph[a] == batch.node_graph[b]
     assert torch.equal(drawn.pairs[:, 0], batch.edge_index[0].repeat_interleave(2))
+
+
+def test_a_large_graph_draws_as_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D10: where a table of all pairs of nodes is too large, a search finds the same."""
+    batch = make_batch(make_examples(12, degree=3.0))
+    drawn = draw_negatives(batch, seed=0, step=0, each=2)
+    monkeypatch.setattr(negatives, "_LARGEST_TABLE", 1)
+    searched = draw_negatives(batch, seed=0, step=0, each=2)
+    assert torch.equal(drawn.pairs, searched.pairs)
+    assert torch.equal(drawn.weight, searched.weight)
 
 
 def test_negatives_are_a_counter() -> None:

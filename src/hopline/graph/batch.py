@@ -52,8 +52,9 @@ class GraphBatch:
         longest_chain, longest_path: hops of the longest chain of any query, steps of the longest path.
         num_links, num_relation_queries, num_aggregates: rows that ask for a link, for a relation, and about two chains.
         num_supporting_steps: steps of supporting paths.
+        num_node_pairs: ordered pairs of nodes of the same row, a node with itself among them.
 
-    The last six are known on the host, so that whoever needs a tensor of such a size reads nothing back from the device.
+    The last seven are known on the host, so that whoever needs a tensor of such a size reads nothing back from the device.
     """
 
     example_id: Tensor
@@ -101,6 +102,7 @@ class GraphBatch:
     num_relation_queries: int
     num_aggregates: int
     num_supporting_steps: int
+    num_node_pairs: int
 
     @property
     def num_graphs(self) -> int:
@@ -207,6 +209,7 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
         num_relation_queries=int(np.count_nonzero(values["answer_mode"] == _RELATION_MODE)),
         num_aggregates=int(np.count_nonzero(values["answer_mode"] == _AGGREGATE_MODE)),
         num_supporting_steps=int(counts["step"][values["path_label"] == 1].sum()),
+        num_node_pairs=int(np.square(counts["node"]).sum()),
     )
 
 

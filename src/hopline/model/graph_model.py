@@ -235,12 +235,13 @@ class GraphModel(nn.Module):
         """``[K]`` whether each pair of nodes is joined.
 
         Args:
-            states: ``[N, H]`` L2-normalised node states.
+            states: ``[N, H]`` node states.
             pairs: int64 ``[K, 2]``.
             cosines: ``[K]`` of the pairs; the cosine head is these times ``link_logit_scale``.
         """
         if self.link_mlp is None:
             return self.link_logit_scale * cosines
+        states = F.normalize(states, dim=-1, eps=1e-6)
         logits: Tensor = self.link_mlp(states.index_select(0, pairs[:, 0]), states.index_select(0, pairs[:, 1]))
         return logits
 

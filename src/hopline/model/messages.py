@@ -1,8 +1,8 @@
-"""The hot loops over edges: sums of messages, and inner products of pairs of nodes.
+"""The hot loops over edges: sums of messages, and cosines of pairs of nodes.
 
 Both gather wide rows for every message or pair, of which a batch has several times more than nodes, and reduce them at
 once. Kept whole, those rows would go to memory and back several times in each pass. So on the CPU the sum of messages is an
-embedding bag, which reads, multiplies and adds without keeping anything, and the inner products work in pieces that stay in
+embedding bag, which reads, multiplies and adds without keeping anything, and the cosines work in pieces that stay in
 the processor's cache; the backward pass gathers again instead of keeping what the forward pass gathered.
 """
 
@@ -18,9 +18,10 @@ from torch.autograd.function import once_differentiable
 
 from hopline.model.segments import segment_count
 
-__all__ = ["Routes", "message_sum", "pair_product", "plan_routes", "sum_backward", "sum_forward"]
+__all__ = ["Routes", "message_sum", "pair_cosines", "plan_routes", "sum_backward", "sum_forward"]
 
 _PIECE_BYTES: Final = 1 << 19
+_SHORTEST: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,9 +100,10 @@ def message_sum(states: Tensor, table: Tensor, routes: Routes) -> Tensor:
     return out
 
 
-def pair_product(states: Tensor, pairs: Tensor) -> Tensor:
-    """``[K]`` inner products of the states ``[N, H]`` of the nodes of pairs ``[K, 2]``."""
-    out: Tensor = _PairProduct.apply(states, pairs[:, 0].contiguous(), pairs[:, 1].contiguous())  # type: ignore[no-untyped-call]
+def pair_cosines(states: Tensor, pairs: Tensor) -> Tensor:
+    """``[K]`` cosines of the states ``[N, H]`` of the nodes of pairs ``[K, 2]``; the length of a state counts as 1e-6 at
+    least."""
+    out: Tensor = _PairCosines.apply(states, pairs[:, 0].contiguous(), pairs[:, 1].contiguous())  # type: ignore[no-untyped-call]
     return out
 
 
@@ -148,25 +150,33 @@ class _MessageSum(torch.autograd.Function):
         return *sum_backward(grads[0], states, table, ctx.routes), None
 
 
-class _PairProduct(torch.autograd.Function):
+class _PairCosines(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, left: Tensor, right: Tensor) -> Tensor:
-        ctx.save_for_backward(states, left, right)
+        inverse = 1 / torch.linalg.vector_norm(states, dim=1).clamp_(min=_SHORTEST)
         out = states.new_empty(len(left))
         for a, b in _pieces(states, len(left)):
             product = states.index_select(0, left[a:b]).mul_(states.index_select(0, right[a:b]))
             torch.sum(product, -1, out=out[a:b])
+        scale = inverse.index_select(0, left).mul_(inverse.index_select(0, right))
+        out.mul_(scale)
+        ctx.save_for_backward(states, left, right, inverse, scale, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        states, left, right = ctx.saved_tensors
-        for_states = torch.zeros_like(states)
+        states, left, right, inverse, scale, cosines = ctx.saved_tensors
+        grad = grads[0] * scale
+        # Each cosine falls as either state grows along itself; not where the state is shorter than the shortest.
+        pull = grads[0] * cosines
+        along = torch.zeros_like(inverse).index_add_(0, left, pull).index_add_(0, right, pull)
+        along = along * inverse.square() * (inverse < 1 / _SHORTEST)
+        for_states = states * along.neg()[:, None]
         for a, b in _pieces(states, len(left)):
-            grad = grads[0][a:b, None]
-            for_states.index_add_(0, left[a:b], states.index_select(0, right[a:b]).mul_(grad))
-            for_states.index_add_(0, right[a:b], states.index_select(0, left[a:b]).mul_(grad))
+            each = grad[a:b, None]
+            for_states.index_add_(0, left[a:b], states.index_select(0, right[a:b]).mul_(each))
+            for_states.index_add_(0, right[a:b], states.index_select(0, left[a:b]).mul_(each))
         return for_states, None, None
 
 

@@ -14,6 +14,7 @@ from hopline.model.segments import segment_count
 __all__ = ["Negatives", "draw_edges", "draw_negatives"]
 
 _TRIES: Final = 4
+_LARGEST_TABLE: Final = 1 << 26
 _GOLDEN: Final = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
 _MIX1: Final = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2: Final = -7723592293110705685  # 0x94D049BB133111EB
@@ -36,30 +37,23 @@ def draw_negatives(batch: GraphBatch, *, seed: int, step: int, each: int = 1) ->
     """Unlinked pairs of nodes: the source of an edge with another node of its graph.
 
     A try is rejected if it is a self loop or if an edge joins the two nodes in either direction; the score of a pair is
-    symmetric. Membership is a binary search among sorted keys.
+    symmetric.
     """
-    E, N = batch.num_edges, batch.num_nodes
     count = segment_count(batch.node_graph, batch.num_graphs)
     start = count.cumsum(0) - count
-    source, target = batch.edge_index
-    shape = (E, each, _TRIES)
-    draw = torch.arange(each * _TRIES, device=source.device).view(1, each, _TRIES)
-    place = _place_in_graph(batch.edge_graph, batch.num_graphs)[:, None, None] * (each * _TRIES) + draw
-    bits = _bits(batch, batch.edge_graph, seed=seed, step=step, stream=1)[:, None, None]
-    other = start.index_select(0, batch.edge_graph)[:, None, None] + _below(
-        bits, place, count.index_select(0, batch.edge_graph)[:, None, None]
-    )
-    width = max(N, 1)
-    keys = torch.sort(torch.cat([source * width + target, target * width + source])).values
-    candidate = (source[:, None, None] * width + other).expand(shape)
-    found = torch.searchsorted(keys, candidate.reshape(-1)).clamp(max=max(2 * E - 1, 0))
-    linked = keys.index_select(0, found).view(shape) == candidate
-    usable = ~linked & (other != source[:, None, None])
-    # argmax of a mask is its first True, and 0 where there is none: then the weight is 0.
-    first = usable.to(torch.int8).argmax(-1, keepdim=True)
-    node = other.expand(shape).gather(-1, first).view(-1)
-    pairs = torch.stack([source.repeat_interleave(each), node], 1)
-    return Negatives(pairs=pairs, weight=usable.any(-1).view(-1).to(torch.float32))
+    source = batch.edge_index[0].repeat_interleave(each)
+    graph = batch.edge_graph.repeat_interleave(each)
+    tries = torch.arange(_TRIES, device=source.device)[:, None]
+    place = _place_in_graph(batch.edge_graph, batch.num_graphs).repeat_interleave(each) * each
+    place = place + torch.arange(each, device=source.device).repeat(batch.num_edges)
+    bits = _bits(batch, graph, seed=seed, step=step, stream=1)
+    other = start.index_select(0, graph) + _below(_draw(bits, place * _TRIES + tries), count.index_select(0, graph))
+    usable = ~_joined(batch, count, start, source, other)  # [tries, E * each]
+    node, found = other[-1], usable[-1]
+    for attempt in reversed(range(_TRIES - 1)):
+        node = torch.where(usable[attempt], other[attempt], node)
+        found = found | usable[attempt]
+    return Negatives(pairs=torch.stack([source, node], 1), weight=found.to(torch.float32))
 
 
 def draw_edges(batch: GraphBatch, *, seed: int, step: int, each: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,10 +68,32 @@ def draw_edges(batch: GraphBatch, *, seed: int, step: int, each: int) -> tuple[T
     row = torch.arange(G, device=count.device)
     place = torch.arange(each, device=count.device)[None]
     bits = _bits(batch, row, seed=seed, step=step, stream=2)[:, None]
-    edge = start[:, None] + _below(bits, place, count.clamp(min=1)[:, None])
+    edge = start[:, None] + _below(_draw(bits, place), count.clamp(min=1)[:, None])
     has = (count > 0)[:, None].expand(G, each)
-    back = _mix(bits + (place + 1) * _GOLDEN) < 0
+    back = _draw(bits, each + place) < 0
     return torch.where(has, edge, 0).view(-1), back.expand(G, each).reshape(-1), has.reshape(-1)
+
+
+def _joined(batch: GraphBatch, count: Tensor, start: Tensor, source: Tensor, other: Tensor) -> Tensor:
+    """Whether an edge, in either direction, joins each source with each other node of its row, or they are the same.
+
+    A table with a cell for each pair of nodes answers fastest; where it would be too large, a search among sorted pairs.
+    """
+    left = torch.cat([batch.edge_index.view(-1), torch.arange(batch.num_nodes, device=source.device)])
+    right = torch.cat([batch.edge_index.flip(0).reshape(-1), left[2 * batch.num_edges :]])
+    # The pairs (a, b) of a row follow those of the rows before, by a and then by b.
+    size = count.index_select(0, batch.node_graph)
+    first = ((count * count).cumsum(0) - count * count - start * count - start).index_select(0, batch.node_graph)
+    first = (
+        first + torch.arange(batch.num_nodes, device=source.device) * size
+    )  # [N]; the cell of (a, b) is first[a] + b
+    known, asked = first.index_select(0, left) + right, first.index_select(0, source) + other
+    if batch.num_node_pairs <= _LARGEST_TABLE:
+        table = torch.zeros(batch.num_node_pairs, dtype=torch.bool, device=source.device).index_fill_(0, known, True)
+        return table.index_select(0, asked.view(-1)).view_as(asked)
+    known = torch.sort(known).values
+    place = torch.searchsorted(known, asked.contiguous()).clamp(max=max(len(known) - 1, 0))
+    return known.index_select(0, place.view(-1)).view_as(asked) == asked
 
 
 def _place_in_graph(graph: Tensor, graphs: int) -> Tensor:
@@ -95,10 +111,14 @@ def _bits(batch: GraphBatch, row: Tensor, *, seed: int, step: int, stream: int) 
     return _mix(bits + example * _GOLDEN).index_select(0, row)
 
 
-def _below(bits: Tensor, place: Tensor, bound: Tensor) -> Tensor:
-    """A number in [0, bound) for each place of the stream that ``bits`` starts."""
-    positive = _mix(bits ^ _mix(place * _GOLDEN + 1)) & ((1 << 62) - 1)
-    return positive % bound
+def _draw(bits: Tensor, place: Tensor) -> Tensor:
+    """64 random bits at a place of the stream that ``bits`` starts, as SplitMix64 gives them."""
+    return _mix(bits + (place + 1) * _GOLDEN)
+
+
+def _below(bits: Tensor, bound: Tensor) -> Tensor:
+    """A number in [0, bound) from random bits, for bounds below 2^31."""
+    return (_shift(bits, 33) * bound) >> 31
 
 
 def _mix(x: Tensor) -> Tensor:

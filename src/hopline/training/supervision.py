@@ -6,11 +6,10 @@ from typing import Final
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from hopline.graph import ANSWER_MODES, KINDS, STATUS_INDEX, AnswerMode, GraphBatch, QueryKind
 from hopline.model import Forward, GraphModel
-from hopline.model.messages import pair_product
+from hopline.model.messages import pair_cosines
 from hopline.model.segments import segment_count, segment_sum
 from hopline.training.losses import LossInputs
 from hopline.training.negatives import draw_edges, draw_negatives
@@ -45,11 +44,10 @@ def build_loss_inputs(
         row_weight: float ``[G]`` what each row counts for; None = each counts for 1.
     """
     G = batch.num_graphs
-    states = F.normalize(forward.node_states, dim=-1, eps=1e-6)
     negatives = draw_negatives(batch, seed=seed, step=step, each=negatives_per_edge)
     positive = batch.edge_index.t()
     pairs = torch.cat([positive, negatives.pairs])
-    cosines = pair_product(states, pairs)
+    cosines = pair_cosines(forward.node_states, pairs)
     linked = torch.zeros(len(pairs), device=pairs.device)
     linked[: len(positive)] = 1.0
 
@@ -64,7 +62,7 @@ def build_loss_inputs(
         pair_cosines=cosines,
         pair_graph=batch.edge_graph,
         negative_weight=negatives.weight,
-        link_logits=model.link_logits(states, pairs, cosines),
+        link_logits=model.link_logits(forward.node_states, pairs, cosines),
         link_labels=linked,
         edge_scores=edge_scores,
         edge_targets=edge_targets,

@@ -143,7 +143,7 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
     """
     values, offsets = columns.values, columns.offsets
     counts = {group: offsets[group][1:] - offsets[group][:-1] for group in GROUPS}
-    owners = {group: np.repeat(np.arange(len(count)), count) for group, count in counts.items()}
+    owners = {group: np.repeat(np.arange(len(count)), count) for group, count in counts.items() if group != "message"}
     node_start, edge_start = offsets["node"][:-1], offsets["edge"][:-1]
 
     # Every edge forwards, then every edge backwards: a message is an index into that.
@@ -156,8 +156,10 @@ def collate(columns: ExampleColumns, *, num_relations: int) -> GraphBatch:
     direction[:2, edges:] = direction[1::-1, :edges]
     np.add(direction[2, :edges], num_relations, out=direction[2, edges:])
     backwards = values["message"] >= np.repeat(counts["edge"].astype(np.int32), counts["message"])
-    message = values["message"] + np.repeat(edge_start, counts["message"])
-    np.add(message, np.repeat(edges - counts["edge"], counts["message"]), out=message, where=backwards)
+    message = np.repeat(edges - counts["edge"], counts["message"])
+    message *= backwards
+    message += np.repeat(edge_start, counts["message"])
+    message += values["message"]
     edge_message = np.empty(2 * edges, dtype=np.int64)
     edge_message[message] = np.arange(2 * edges)
     clash_edge, clash_cell = find_clashes(*direction[:, :edges], nodes=len(owners["node"]), num_relations=num_relations)

@@ -105,7 +105,7 @@ golden: $(STAMP)
 constraints:
 	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	  $(PYTHON) -m venv "$$folder"; \
-	  "$$folder/bin/python" -m pip install --quiet torch==2.13.0 -e '.[pipelines,cluster,test,dev]'; \
+	  "$$folder/bin/python" -m pip install --quiet torch==2.13.0 -e '.[pipelines,cluster,test,dev,bench]'; \
 	  "$$folder/bin/python" -m pip install --quiet --no-deps pykeen==1.11.1; \
 	  { sed -n '/^#/p' constraints.txt; \
 	    "$$folder/bin/python" -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new

@@ -90,7 +90,7 @@ def test_a_run_without_figures_is_shown(root: Path) -> None:
     assert shown.code == 0
     assert "not known before the first candidate" in shown.stdout
     assert "loss" not in shown.stdout
-    assert (shown.stdout.splitlines()[3], shown.stderr) == ("step        0", "")
+    assert (shown.stdout.splitlines()[3], shown.stderr) == ("step        6", "")
 
 
 def test_no_such_run(finished: Finished) -> None:

@@ -149,6 +149,16 @@ def test_how_an_attempt_ended(root: Path, reason: str, state: str) -> None:
     assert (run.state, run.reason) == (state, reason)
 
 
+def test_a_run_killed_before_its_record_was_written(root: Path) -> None:
+    """It trained to its end; another attempt has only the record to write."""
+    reason = only(root).reason
+    unfinished(root, ended=STARTED.isoformat(), end_reason=reason, last_step=6)
+    shutil.rmtree(root / "requests" / "train")
+    assert (only(root).state, only(root).step) == ("killed", 6)
+    stage("train", root)
+    assert only(root).state == "finished"
+
+
 def test_a_real_kill_and_a_real_stop(finished: Finished, forks: Forks, tmp_path: Path) -> None:
     root = tmp_path / "root"
     shutil.copytree(finished.root / "datasets", root / "datasets")

@@ -134,25 +134,25 @@ class _Run:
         self._keys = set(keys)
         self._attempts = tuple(self._read_attempts())
         self._state = self._read_state()
-        self._health = tuple(self._read_health())
         self._config = self._read_config()
 
     def summary(self, now: datetime) -> RunSummary:
         state, last = self._state, self._attempts[-1] if self._attempts else None
-        times = [record["time"] for record in self._health if "time" in record]
-        seen = [_seconds(attempt.ended or attempt.started) for attempt in self._attempts] + times
+        # What the newest attempt said last; of one that has ended its record tells more, and is smaller.
+        heard = self._last_heard() if last is None or last.ended is None else {}
+        seen = [_seconds(attempt.ended or attempt.started) for attempt in self._attempts]
+        seen += [heard["time"]] if "time" in heard else []
         condition = self._condition(now.timestamp(), max(seen, default=0.0))
-        steps = [state.step if state else 0, *(int(record["step"]) for record in self._health)]
-        totals = [int(record["total"]) for record in self._health if "total" in record]
         training, best = self._config.get("training", {}), next(iter(self._candidates()), None)
+        total = heard.get("total")
         ended = state.stop_reason if state and condition == "finished" else last.end_reason if last else None
         return RunSummary(
             run_uri=self._store.uri(self._prefix),
             run_hash=self._hash,
             name=self._config.get("name"),
             state=condition,
-            step=max(steps),
-            max_steps=training.get("max_steps") or (totals[-1] if totals else None),
+            step=max(state.step if state else 0, int(heard.get("step", 0)), (last and last.last_step) or 0),
+            max_steps=training.get("max_steps") or (None if total is None else int(total)),
             best_score=state.best_score if state else best.score if best else None,
             best_step=state.best_step if state else best.step if best else None,
             attempts=len(self._attempts),
@@ -162,20 +162,20 @@ class _Run:
         )
 
     def view(self, now: datetime) -> RunView:
-        state = self._state or TrainingState()
+        state, health = self._state or TrainingState(), list(self._read_health())
         return RunView(
             summary=self.summary(now),
             attempts=self._attempts,
             candidates=tuple(self._candidates()),
             health=tuple(
-                {name: value for name, value in record.items() if not name.startswith(_LOSS)} for record in self._health
+                {name: value for name, value in record.items() if not name.startswith(_LOSS)} for record in health
             ),
             counts={
                 "applied": state.applied_updates,
                 "skipped": state.skipped_updates,
                 "not finite": state.non_finite_updates,
             },
-            curves=self._curves(),
+            curves=self._curves(health),
         )
 
     def _condition(self, now: float, seen: float) -> RunState:
@@ -189,6 +189,8 @@ class _Run:
             alive = held if held is not None else now - seen < _SILENCE
             return "running" if alive else "killed"
         reason = last.end_reason or ""
+        if self._state is not None and reason == self._state.stop_reason:
+            return "killed"  # after its last step, before its record was written: another attempt ends it at once
         if reason.startswith(_DIVERGED):
             return "diverged"
         return "stopped" if reason.startswith(_STOPPED) else "failed"
@@ -216,18 +218,19 @@ class _Run:
                 continue
         return None
 
+    def _health_files(self) -> list[str]:
+        return sorted(key for key in self._keys if key.startswith("health/"))
+
+    def _last_heard(self) -> Mapping[str, float]:
+        """The last record of the newest health file that is newer than the attempts before; empty without one."""
+        newest = f"health/{len(self._attempts):04d}.jsonl"
+        records = [_figures(line) for line in self._lines(newest)] if newest in self._keys else []
+        return records[-1] if records else {}
+
     def _read_health(self) -> Iterator[dict[str, float]]:
-        """One record for each logged step, that of the latest attempt; numbers alone."""
-        records: dict[int, dict[str, float]] = {}
-        for key in sorted(key for key in self._keys if key.startswith("health/")):
-            for line in self._lines(key):
-                step = line.get("step")
-                if isinstance(step, int):
-                    records[step] = {
-                        name: value
-                        for name, value in line.items()
-                        if isinstance(value, int | float) and not isinstance(value, bool)
-                    }
+        """One record for each logged step, that of the latest attempt."""
+        lines = (line for key in self._health_files() for line in self._lines(key))
+        records = {line["step"]: _figures(line) for line in lines if isinstance(line.get("step"), int)}
         for step in sorted(records):
             yield records[step]
 
@@ -249,7 +252,7 @@ class _Run:
             found.append(RunCandidate(step=step, uri=self._store.uri(f"{self._prefix}/{folder}"), score=score))
         return sorted(found, key=lambda c: (math.inf if c.score is None else -c.score, c.step))
 
-    def _curves(self) -> TrainingCurves:
+    def _curves(self, health: Iterable[Mapping[str, float]]) -> TrainingCurves:
         """From the log of the finished run, or of the newest training state and the health figures that came after it."""
         if RUN_FILE in self._keys:
             data: bytes | None = self._store.get_bytes(
@@ -259,7 +262,7 @@ class _Run:
             data = self._newest(LOG_FILE)
         lines = [json.loads(line) for line in (data or b"").decode().splitlines()]
         last = max((line["step"] for line in lines), default=0)
-        later = [_as_log_line(record) for record in self._health if record["step"] > last and "loss" in record]
+        later = [_as_log_line(record) for record in health if record["step"] > last and "loss" in record]
         return _curves([*lines, *later])
 
     def _document(self, key: str) -> dict[str, Any]:
@@ -279,6 +282,13 @@ class _Run:
                 continue
             if isinstance(found, dict):
                 yield found
+
+
+def _figures(line: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a record."""
+    return {
+        name: value for name, value in line.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _as_log_line(record: Mapping[str, float]) -> dict[str, Any]:

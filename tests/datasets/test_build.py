@@ -16,14 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hopline.datasets.build as build_module
+import hopline.datasets.synthetic.examples as examples_module
+import hopline.datasets.tasks as tasks_module
 from hopline.config import DatasetConfig, ExampleCounts
 from hopline.datasets import GENERATOR_VERSION, SPLITS, Dataset, DatasetIndex, build_dataset, snapshot_source
 from hopline.datasets.fingerprint import BLOCK_UNITS, block_digest, code_digest
 from hopline.datasets.plan import make_plan
 from hopline.datasets.pool import run_tasks
-from hopline.datasets.tasks import ShardTask
+from hopline.datasets.tasks import ShardTask, run_task, shard_tasks
 from hopline.errors import ConfigError, DataError, IntegrityError, NotFoundError
-from hopline.graph import COLUMNS, KINDS, STATUSES
+from hopline.graph import COLUMNS, KINDS, STATUSES, ExampleColumns
 from hopline.progress import Event
 from hopline.storage import canonical_json, sha256_bytes
 
@@ -71,6 +74,16 @@ def test_the_hash_is_the_same_for_any_workers_shard_size_and_run(config: Dataset
         [shard.sha256 for split in index.splits.values() for shard in split.shards] for index in (reference, same)
     ]
     assert shards[0] == shards[1]
+
+
+def test_the_hash_is_that_of_other_machines_and_versions(tmp_path: Path) -> None:
+    """Recorded; benchmarks/pyarrow_versions.py compares versions of pyarrow. A new generator version renews it."""
+    counts = ExampleCounts(train=600, valid=20, calibration=20, test=30)
+    index = build(DatasetConfig(examples=counts), tmp_path)
+    assert (GENERATOR_VERSION, index.dataset_hash) == (
+        "2",
+        "9878905e2e6181d1f796721cd7d91b68dc2fe6b63472e192c512dc10cfdbb2ea",
+    )
 
 
 def test_the_hash_of_triples_is_the_same_for_any_workers(nations: Dataset, tmp_path: Path) -> None:
@@ -137,6 +150,64 @@ def test_a_query_in_two_splits_is_made_anew(tmp_path: Path) -> None:
     assert index.leakage.duplicate_queries == 0
     again = build(config, tmp_path / "b", workers=3, shard_size=100)
     assert again.dataset_hash == index.dataset_hash
+
+
+def test_keys_are_compared_in_parts_with_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = DatasetConfig(
+        min_nodes=4, max_nodes=4, max_hops=1, synthetic_relations=4, noise_edges=0.0,
+        examples=ExampleCounts(train=600, valid=30, calibration=30, test=30),
+    )  # fmt: skip
+    whole = build(config, tmp_path / "whole", shard_size=200)
+    monkeypatch.setattr(build_module, "_KEY_PART_BITS", 5)
+    parts = build(config, tmp_path / "parts", shard_size=200)
+    assert parts.dataset_hash == whole.dataset_hash
+    assert parts.leakage == whole.leakage
+    assert parts.leakage.replaced_queries > 0
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "another"])
+def test_a_shard_whose_keys_are_lost_is_made_again(config: DatasetConfig, tmp_path: Path, damage: str) -> None:
+    config = config.model_copy(update={"workers": 1, "shard_size": 400})
+    plan = make_plan(config, snapshot_source(config, None))
+    work = tmp_path / "work"
+    work.mkdir()
+    task = shard_tasks(plan, {})[0]
+    result = run_task(plan, task, tmp_path, work, lambda made: None)
+    (work / f"{task.file}.json").write_text(result.model_dump_json())
+    assert build_module._kept(task, tmp_path, work) == result
+    keys = work / f"{task.file}.keys.npy"
+    if damage == "missing":
+        keys.unlink()
+    elif damage == "cut":
+        os.truncate(keys, 300)
+    else:
+        np.save(keys, np.zeros(3, dtype=np.uint64))
+    assert build_module._kept(task, tmp_path, work) is None
+
+
+def test_a_sample_of_a_large_dataset_is_solved_again(
+    config: DatasetConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks_module, "_CHECK_ALL", 1000)
+    index = build(config, tmp_path)
+    assert 1370 / 32 <= index.validated <= 2 * (1370 / 32 + 4)
+
+
+def test_an_example_that_its_graph_does_not_bear_is_never_written(
+    config: DatasetConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generator is made to lie about one relation: the solver finds it, though nothing is out of range."""
+    rows_of = examples_module.rows_of
+
+    def lying(*arguments: object) -> ExampleColumns:
+        columns = rows_of(*arguments)
+        columns.values["answer_relation"][columns.values["answer_relation"] == 3] = 4
+        return columns
+
+    monkeypatch.setattr(examples_module, "rows_of", lying)
+    with pytest.raises(DataError, match=r"relation\): relation 4, but its graph says 3"):
+        build(config, tmp_path)
+    assert not (tmp_path / "index.json").exists()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

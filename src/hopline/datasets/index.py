@@ -132,8 +132,8 @@ class DatasetIndex(_Frozen):
     """What was read from the source and what of it is in no split; null for the synthetic source."""
     validated: Count
     """Rows whose status, answers and paths were derived again from their graph when the dataset was made: all of a small
-    dataset, a sample of a large one; of link queries from triples, whose answers are held-out facts, the paths alone. The
-    structure of every row is checked: ids, paths that are walks and end in answers, twins that lack edges and nothing else."""
+    dataset, a sample of a large one; of link queries from triples, whose answers are held-out facts, the paths alone.
+    Ids, paths that are walks and end in answers, and twins that lack edges and nothing else are checked in every row."""
     index_sha256: Sha256 | None = None
     """sha256 of this document as canonical JSON without this field."""
 

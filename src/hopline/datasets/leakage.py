@@ -53,10 +53,13 @@ def repeated_units(keys: Mapping[str, NDArray[np.uint64]]) -> dict[str, NDArray[
     earlier = np.zeros(0, dtype=np.uint64)
     found: dict[str, NDArray[np.int64]] = {}
     for name in SPLITS:
-        repeated = np.flatnonzero(np.isin(keys[name], earlier))
+        # Sorted arrays are several times as fast as np.isin and np.union1d, which hash.
+        places = np.searchsorted(earlier, keys[name])
+        inside = np.flatnonzero(places < len(earlier))
+        repeated = inside[earlier[places[inside]] == keys[name][inside]]
         if len(repeated):
             found[name] = repeated
-        earlier = np.union1d(earlier, keys[name])
+        earlier = np.sort(np.concatenate([earlier, keys[name]]))
     return found
 
 

@@ -105,6 +105,25 @@ def test_the_cost_is_that_of_a_real_forward_and_backward_pass(half: bool) -> Non
     assert cost.training_flops * cost.rows == pytest.approx(total, rel=0.05)
 
 
+def test_autocast_keeps_a_copy_of_the_linear_weights() -> None:
+    """What the forward pass keeps in half precision in the shape of a weight, against the count."""
+    model, kept = build(256).train(), {}
+    weights = [tuple(module.weight.shape) for module in model.modules() if isinstance(module, torch.nn.Linear)]
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype == torch.bfloat16 and {tuple(tensor.shape), tuple(tensor.shape[::-1])} & set(weights):
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = (storage.nbytes(), storage)
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with hooks, torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model.forward_batch(make_batch(make_examples(7)))
+    measured = sum(size for size, _ in kept.values())
+    assert out.support_logit.requires_grad
+    assert rank_memory(model, parallelism="none", world=1, half=True).copies == pytest.approx(measured, rel=0.05)
+
+
 def test_the_work_does_not_depend_on_the_form_of_the_update() -> None:
     """In fp32 nodes are updated in pieces and in place, under autocast as a whole; the products are the same."""
     batch = make_batch(make_examples(12))

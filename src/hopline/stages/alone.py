@@ -15,8 +15,20 @@ __all__ = ["StageName", "run_alone"]
 StageName = Literal["generate", "train", "evaluate", "publish"]
 
 
-def run_alone(stage: StageName, config: ResolvedConfig, *, root: str, sink: EventSink) -> StageResult:
+def run_alone(
+    stage: StageName,
+    config: ResolvedConfig,
+    *,
+    root: str,
+    sink: EventSink,
+    dataset: tuple[str, str] | None = None,
+) -> StageResult:
     """Run one stage of a config.
+
+    Args:
+        stage: its name.
+        config, root, sink: as every stage takes them.
+        dataset: URI and hash of the dataset of a training; None = the one that the config describes.
 
     Raises:
         NotFoundError: an earlier stage has not run; the message names the command that runs it.
@@ -24,11 +36,14 @@ def run_alone(stage: StageName, config: ResolvedConfig, *, root: str, sink: Even
     """
     if stage == "generate":
         return stages.generate(config, root=root, sink=sink)
-    data = find_generate(config, root=root)
-    inputs = {"root": root, "dataset_uri": data.dataset_uri, "dataset_hash": data.dataset_hash}
+    if dataset is None:
+        data = find_generate(config, root=root)
+        dataset = data.dataset_uri, data.dataset_hash
+    dataset_uri, dataset_hash = dataset
+    inputs = {"root": root, "dataset_uri": dataset_uri, "dataset_hash": dataset_hash}
     if stage == "train":
         return stages.train(config, **inputs, sink=sink)
-    run = find_train(config, root=root, dataset_hash=data.dataset_hash)
+    run = find_train(config, root=root, dataset_hash=dataset_hash)
     inputs |= {"run_uri": run.run_uri, "run_hash": run.run_hash}
     if stage == "evaluate":
         return stages.evaluate(config, **inputs, sink=sink)

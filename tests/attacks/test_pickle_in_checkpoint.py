@@ -120,12 +120,12 @@ def test_code_is_refused_and_not_run(name: str, tmp_path: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_more_than_it_is(tmp_path: Path) -> None:
-    """A few kilobytes that would become a gigabyte."""
+    """A few kilobytes that would become a hundred megabytes."""
     path = tmp_path / "old.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("archive/data.pkl", *(f"archive/data/{n}" for n in range(64))):
+        for name in ("archive/data.pkl", *(f"archive/data/{n}" for n in range(8))):
             archive.writestr(name, bytes(1 << 24))
-    assert path.stat().st_size < 2_000_000
+    assert path.stat().st_size < 500_000
     assert "unpacks to more than its own" in hopline("import-checkpoint", path, "--root", tmp_path / "root").error
 
 
@@ -136,7 +136,7 @@ def test_a_tensor_that_claims_more_than_its_bytes(shape: tuple[int, ...], tmp_pa
     document["model"]["entities.out.bias"] = torch.zeros(()).expand(shape)
     torch.save(document, tmp_path / "old.pt")
     error = hopline("import-checkpoint", tmp_path / "old.pt", "--root", tmp_path / "root").error
-    assert f"model.entities.out.bias: claims the shape {list(shape)} over 4 bytes" in error
+    assert f"model.entities.out.bias claims the shape {list(shape)} over 4 bytes" in error
 
 
 def test_a_storage_that_would_have_to_grow(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ pickle names nothing but tensors and plain containers, found by reading its opco
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import pickletools
 import zipfile
@@ -22,6 +23,8 @@ __all__ = ["load_torch_file"]
 
 _MOST_PICKLE_BYTES: Final = 64 << 20
 """Of the pickle, which holds names and shapes; the numbers lie beside it."""
+_MOST_VALUES: Final = 1_000_000
+_DEEPEST: Final = 32
 _STORAGES: Final = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 _HARMLESS: Final = frozenset(
     {
@@ -62,7 +65,7 @@ def load_torch_file(path: Path) -> Any:
         raise DataError(
             f"{path}: cannot be read as a torch checkpoint: {_one_line(error)}; copy it again, or do not trust it"
         ) from None
-    _refuse_absurd(loaded, str(path), depth=0)
+    _refuse_absurd(loaded, path)
     return loaded
 
 
@@ -132,21 +135,30 @@ def _refuse_code(pickled: bytes, path: Path) -> None:
             )
 
 
-def _refuse_absurd(value: Any, where: str, depth: int) -> None:
-    """A tensor may claim any size over few bytes, by strides of 0; what reads it would ask for that much memory."""
-    if isinstance(value, torch.Tensor):
-        there = value.untyped_storage().nbytes()
-        if value.numel() * value.element_size() > there:
+def _refuse_absurd(loaded: Any, path: Path) -> None:
+    """A tensor may claim any size over few bytes, by strides of 0; what reads it would ask for that much memory. A list may
+    hold another ten times, and that another: what goes through it would never end.
+    """
+    waiting = [(loaded, "", 0)]
+    for visited in itertools.count():
+        if not waiting:
+            return
+        value, name, depth = waiting.pop()
+        if visited > _MOST_VALUES or depth > _DEEPEST:
             raise DataError(
-                f"{where}: claims the shape {list(value.shape)} over {there} bytes; do not trust this file, or save the "
-                "tensor again after .contiguous()"
+                f"{path}: holds too many values, or too deep ones, for a checkpoint; do not trust this file"
             )
-    elif isinstance(value, dict | list | tuple):
-        if depth > 32:
-            raise DataError(f"{where}: is nested too deeply for a checkpoint")
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, item in items:
-            _refuse_absurd(item, f"{where}: {name}" if depth == 0 else f"{where}.{name}", depth + 1)
+        if isinstance(value, torch.Tensor):
+            there = value.untyped_storage().nbytes()
+            if value.numel() * value.element_size() > there:
+                raise DataError(
+                    f"{path}: {name} claims the shape {list(value.shape)} over {there} bytes; do not trust this file, or "
+                    "save the tensor again after .contiguous()"
+                )
+        elif isinstance(value, dict):
+            waiting += [(item, f"{name}.{key}" if name else str(key), depth + 1) for key, item in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [(item, f"{name}.{place}", depth + 1) for place, item in enumerate(value)]
 
 
 def _one_line(error: BaseException) -> str:

@@ -56,7 +56,7 @@ def test_the_hash_is_the_same_for_any_workers_shard_size_and_run(config: Dataset
     for number, changes in enumerate(
         (
             {},
-            {"workers": 4, "shard_size": 100},
+            {"workers": 5, "shard_size": 100},
             {"workers": 2, "shard_size": 1000},
             {"shard_size": 333},
             {"shard_size": 512},

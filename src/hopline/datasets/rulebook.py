@@ -86,7 +86,7 @@ class RuleBook:
                     found.update(self._heads.get((left, right), ()))
         for relation in list(found):
             found.update(self._heads.get((relation,), ()))
-        if len(self._reduced) > 200_000:
+        if len(self._reduced) > 10_000:
             self._reduced.clear()
         self._reduced[chain] = result = frozenset(found)
         return result

@@ -186,6 +186,7 @@ def test_what_is_damaged_is_left_out(root: Path) -> None:
     run = unfinished(root)
     (run / "attempts" / "0002.json").write_text("{half")
     (run / "attempts" / "0003.json").write_text(json.dumps({"started": 1}))
+    (run / "attempts" / "0004.json").write_text(json.dumps({"started": "yesterday", "examples_per_step": 1}))
     health(run, {"step": 2, "loss": 1.0})
     with (run / "health" / "0001.jsonl").open("a") as file:
         file.write('[1]\n"text"\n{"step": "x"}\n{"step": 4, "loss"')

@@ -10,9 +10,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from hopline.errors import DataError, HoplineError, NotFoundError
+from hopline.errors import DataError, IntegrityError, NotFoundError
 from hopline.report import EvaluationPoint, TrainingCurves
 from hopline.stages.roots import open_root, run_prefix
 from hopline.stages.runs import RUN_FILE, STEP_LOG, AttemptRecord, read_run
@@ -197,8 +197,10 @@ class _Run:
 
     def _read_attempts(self) -> Iterator[AttemptRecord]:
         for key in sorted(key for key in self._keys if key.startswith("attempts/")):
-            with suppress(ValidationError):
-                yield AttemptRecord.model_validate(self._document(key))
+            with suppress(ValueError):  # no record, or its times are none
+                attempt = AttemptRecord.model_validate(self._document(key))
+                _seconds(attempt.ended or attempt.started)
+                yield attempt
 
     def _read_state(self) -> TrainingState | None:
         """The loop's state in the newest training state that can be read."""
@@ -214,7 +216,7 @@ class _Run:
             try:
                 files = {file.path.rpartition("/")[2]: file for file in states.index(step)[0].files}
                 return states.read(step, files[name])
-            except (HoplineError, KeyError):
+            except (NotFoundError, IntegrityError, DataError, KeyError):
                 continue
         return None
 

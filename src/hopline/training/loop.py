@@ -13,6 +13,7 @@ from hopline.training.batches import BatchSource
 from hopline.training.candidates import Candidates
 from hopline.training.checkpoint import CheckpointWriter
 from hopline.training.checkpoint_store import Checkpoints
+from hopline.training.device_batches import DeviceCopies, SentStep
 from hopline.training.health import Clock
 from hopline.training.outputs import TrainStepOutput
 from hopline.training.prefetch import prefetch
@@ -72,7 +73,12 @@ class TrainingLoop:
     def run(self) -> None:
         """Train until there is a reason to stop; it is in the state afterwards."""
         state = self._trainer.state
-        with prefetch(self._batches.step, state.step, self._limit, depth=self._training.prefetch) as stream:
+        copies = DeviceCopies(self._trainer.device)
+
+        def make(step: int) -> SentStep:
+            return copies.send(self._batches.step(step))
+
+        with prefetch(make, state.step, self._limit, depth=self._training.prefetch) as stream:
             self._settle(resumed=True)
             stopping = self._world.any(self._stop())
             while state.stop_reason is None:
@@ -80,7 +86,7 @@ class TrainingLoop:
                 if stopping or (self._world.size == 1 and self._stop()):
                     self._terminate()
                 with self._clock.waiting():
-                    batches = next(stream)
+                    batches = copies.receive(next(stream))
                 output = self._trainer.train_step(batches, stop=self._stop)
                 stopping = output.stopping
                 state.samples_seen += self._batches.examples_per_step

@@ -18,6 +18,7 @@ CURVES = TrainingCurves(
     components={f"part {n}": tuple(n + 1 / step for step in STEPS) for n in range(12)},
     evaluations=(EvaluationPoint(100, 0.4), EvaluationPoint(200, math.nan)),
 )
+SHORT = TrainingCurves(steps=(1, 2), loss=(2.0, 1.0), learning_rate=(0.1, 0.1), components={"a": (1.0, 2.0)})
 HEALTH = [{"step": 10.0, "examples_per_second": 100.0}, {"step": 20.0}]
 
 
@@ -30,14 +31,14 @@ def size(picture: bytes) -> tuple[int, int]:
 def test_each_curve_that_is_known_has_a_panel() -> None:
     """Two to a row: five panels in three rows, three panels in two, none in one."""
     width, height = size(run_picture("run", CURVES, HEALTH))
-    only_loss = TrainingCurves(steps=(1, 2), loss=(2.0, 1.0), learning_rate=(0.1, 0.1), components={"a": (1.0, 2.0)})
-    fewer = size(run_picture("run", only_loss, []))
+    fewer = size(run_picture("run", SHORT, []))
     assert fewer == (width, height * 2 // 3)
     assert size(run_picture("run", TrainingCurves(), [])) == (width // 2, height // 3)
 
 
 def test_the_same_data_give_the_same_bytes_and_settings_stay_as_they_were() -> None:
     before = dict(mpl.rcParams)
-    assert run_picture("run", CURVES, HEALTH) == run_picture("run", CURVES, HEALTH)
-    assert run_picture("other", CURVES, HEALTH) != run_picture("run", CURVES, HEALTH)
+    first = run_picture("run", SHORT, [])
+    assert run_picture("run", SHORT, []) == first
+    assert run_picture("other", SHORT, []) != first
     assert dict(mpl.rcParams) == before

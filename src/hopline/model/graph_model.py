@@ -257,7 +257,7 @@ class GraphModel(nn.Module):
             return empty, empty
         rows, V = plan.link_rows, self.num_entities
         head = F.pad(batch.node_entity, (0, 1), value=-1).index_select(0, plan.anchors[:, 0].index_select(0, rows))
-        relation = plan.chains[:, 0, 0].index_select(0, rows)
+        relation = plan.chains[:, 0, 0].index_select(0, rows).clamp(max=2 * self.num_relations - 1)
         bilinear = self.transductive.scores(head, relation)
         # Nodes of other rows, and anonymous ones, go to a row of their own at the end, which is cut off.
         place = torch.full((plan.graphs,), len(rows), dtype=torch.int64, device=rows.device)

@@ -3,7 +3,8 @@
 Both gather wide rows for every message or pair, of which a batch has several times more than nodes, and reduce them at
 once. Kept whole, those rows would go to memory and back several times in each pass. So on the CPU the sum of messages is an
 embedding bag, which reads, multiplies and adds without keeping anything, and the cosines work in pieces that stay in
-the processor's cache; the backward pass gathers again instead of keeping what the forward pass gathered.
+the processor's cache; the backward pass gathers again instead of keeping what the forward pass gathered. torch.compile gets
+the plain operations and fuses them by itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from hopline.model.segments import segment_count
 
@@ -96,6 +98,11 @@ def message_sum(states: Tensor, table: Tensor, routes: Routes) -> Tensor:
     Returns:
         ``[N, H]``.
     """
+    if torch.compiler.is_compiling():
+        coefficient = table.index_select(0, routes.cell)[:, :, None]
+        message = states.index_select(0, routes.source).view(-1, routes.blocks, states.shape[1] // routes.blocks)
+        message = (message * coefficient).flatten(1)
+        return torch.zeros_like(states).index_add(0, routes.target, message)
     out: Tensor = _MessageSum.apply(states, table, routes)  # type: ignore[no-untyped-call]
     return out
 
@@ -103,6 +110,9 @@ def message_sum(states: Tensor, table: Tensor, routes: Routes) -> Tensor:
 def pair_cosines(states: Tensor, pairs: Tensor) -> Tensor:
     """``[K]`` cosines of the states ``[N, H]`` of the nodes of pairs ``[K, 2]``; the length of a state counts as 1e-6 at
     least."""
+    if torch.compiler.is_compiling():
+        states = F.normalize(states, dim=-1, eps=_SHORTEST)
+        return (states.index_select(0, pairs[:, 0]) * states.index_select(0, pairs[:, 1])).sum(-1)
     out: Tensor = _PairCosines.apply(states, pairs[:, 0].contiguous(), pairs[:, 1].contiguous())  # type: ignore[no-untyped-call]
     return out
 

@@ -136,5 +136,5 @@ def plan_batch(batch: GraphBatch, *, num_relations: int, positions: int, ranks_e
 
 
 def _rows(mask: Tensor, size: int) -> Tensor:
-    """Indices where the mask holds, given how many there are."""
-    return torch.nonzero_static(mask, size=size).view(-1)
+    """Indices where the mask holds, given how many there are; filled up with the last index, which is padding then."""
+    return torch.nonzero_static(mask, size=size, fill_value=len(mask) - 1).view(-1)

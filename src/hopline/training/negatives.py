@@ -33,7 +33,7 @@ class Negatives:
     weight: Tensor
 
 
-def draw_negatives(batch: GraphBatch, *, seed: int, step: int, each: int = 1) -> Negatives:
+def draw_negatives(batch: GraphBatch, *, seed: int, step: int | Tensor, each: int = 1) -> Negatives:
     """Unlinked pairs of nodes: the source of an edge with another node of its graph.
 
     A try is rejected if it is a self loop or if an edge joins the two nodes in either direction; the score of a pair is
@@ -56,7 +56,7 @@ def draw_negatives(batch: GraphBatch, *, seed: int, step: int, each: int = 1) ->
     return Negatives(pairs=torch.stack([source, node], 1), weight=found.to(torch.float32))
 
 
-def draw_edges(batch: GraphBatch, *, seed: int, step: int, each: int) -> tuple[Tensor, Tensor, Tensor]:
+def draw_edges(batch: GraphBatch, *, seed: int, step: int | Tensor, each: int) -> tuple[Tensor, Tensor, Tensor]:
     """``each`` random edges of every row, with replacement, and a direction for each.
 
     Returns:
@@ -103,11 +103,12 @@ def _place_in_graph(graph: Tensor, graphs: int) -> Tensor:
     return torch.arange(len(graph), device=graph.device) - start.index_select(0, graph)
 
 
-def _bits(batch: GraphBatch, row: Tensor, *, seed: int, step: int, stream: int) -> Tensor:
+def _bits(batch: GraphBatch, row: Tensor, *, seed: int, step: int | Tensor, stream: int) -> Tensor:
     """64 random bits for each row of a step."""
     example = batch.example_id * 2 + batch.is_twin
-    bits = _mix(torch.full_like(example, seed) * _GOLDEN + stream)
-    bits = _mix(bits ^ (_mix(torch.full_like(example, step) * _GOLDEN)))
+    start = step if isinstance(step, Tensor) else example.new_full((), step)
+    bits = _mix(example.new_full((), seed) * _GOLDEN + stream) ^ _mix(start * _GOLDEN)
+    bits = _mix(bits)
     return _mix(bits + example * _GOLDEN).index_select(0, row)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,12 @@ from hopline.graph import GraphBatch
 from hopline.model import Forward, GraphModel
 from hopline.training.losses import MultiTaskLoss
 from hopline.training.precision import autocast, effective_precision
+from hopline.training.size_classes import PADDING_ID, SizeClasses, pad_batch
 from hopline.training.supervision import build_loss_inputs
 
 __all__ = ["StepModule", "StepResult"]
+
+_MOST_CLASSES: Final = 64
 
 
 class StepResult(NamedTuple):
@@ -35,7 +39,7 @@ class StepModule(nn.Module):
 
     Args:
         model: on its device.
-        config: the loss, the seed of the random draws, and the precision.
+        config: the loss, the seed of the random draws, the precision, and whether the step is compiled.
     """
 
     def __init__(self, model: GraphModel, config: GraphConfig) -> None:
@@ -43,6 +47,10 @@ class StepModule(nn.Module):
         self.model = model
         self.config = config
         self.loss = MultiTaskLoss(config.loss)
+        self.classes = SizeClasses()
+        self._compiled: Callable[..., StepResult] | None = None
+        if config.training.compile:
+            self.compile_step()
 
     def forward(self, batch: GraphBatch, *, step: int, divisor: float, weight: float = 1.0) -> StepResult:
         """The loss of a chunk.
@@ -54,6 +62,24 @@ class StepModule(nn.Module):
             weight: what the rows count for; with 0 every gradient is zero and none is None, which is how a rank without
                 examples takes part in a step.
         """
+        device = batch.kind.device
+        if self._compiled is None:
+            row_weight = None if weight == 1 else torch.full((batch.num_graphs,), weight, device=device)
+            return self._step(batch, step, divisor, row_weight)
+        batch = pad_batch(batch, self.classes.of(batch))
+        # Numbers that change from step to step are tensors, else each would have kernels of its own.
+        counter, share = torch.full((), step, device=device), torch.full((), divisor, device=device)
+        return self._compiled(batch, counter, share, weight * (batch.example_id != PADDING_ID).to(torch.float32))
+
+    def compile_step(self, backend: str = "inductor") -> None:
+        """Let torch.compile make the kernels of a step from now on; batches are padded to a few sizes then."""
+        # A kernel for each class of sizes; beyond the limit torch would go on without them.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_CLASSES)
+        self._compiled = torch.compile(self._step, backend=backend, dynamic=False)
+
+    def _step(
+        self, batch: GraphBatch, step: int | Tensor, divisor: float | Tensor, row_weight: Tensor | None
+    ) -> StepResult:
         config = self.config
         inputs = build_loss_inputs(
             self.model,
@@ -63,7 +89,7 @@ class StepModule(nn.Module):
             step=step,
             negatives_per_edge=config.loss.negatives_per_edge,
             edge_queries=config.loss.edge_queries,
-            row_weight=None if weight == 1 else torch.full((batch.num_graphs,), weight, device=batch.kind.device),
+            row_weight=row_weight,
         )
         output = self.loss(inputs, divisor=divisor)
         figures = torch.stack([output.total.detach(), *(value.detach() for value in output.components.values())])

@@ -28,7 +28,7 @@ def build_loss_inputs(
     forward: Forward,
     *,
     seed: int,
-    step: int,
+    step: int | Tensor,
     negatives_per_edge: int = 1,
     edge_queries: int = 0,
     row_weight: Tensor | None = None,
@@ -38,7 +38,8 @@ def build_loss_inputs(
     Args:
         model: scores pairs of nodes, and edges by its bilinear branch.
         batch: the batch that ``forward`` came from, on its device.
-        seed, step: with each row's example id the counter of its random draws, which so depend on nothing else in the batch.
+        seed, step: with each row's example id the counter of its random draws, which so depend on nothing else in the batch;
+            the step may be a 0-d int64 tensor.
         negatives_per_edge: unlinked pairs drawn for each edge.
         edge_queries: edges of each row that the bilinear branch is asked about; 0 = none.
         row_weight: float ``[G]`` what each row counts for; None = each counts for 1.
@@ -222,7 +223,7 @@ def _ranking_labels(batch: GraphBatch, forward: Forward) -> tuple[Tensor, Tensor
 
 
 def _ask_edges(
-    model: GraphModel, batch: GraphBatch, *, seed: int, step: int, each: int
+    model: GraphModel, batch: GraphBatch, *, seed: int, step: int | Tensor, each: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Some edges of every row as link queries to the bilinear branch: scores, targets, rows, weights, and N3 for each row.
 

@@ -93,15 +93,18 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def remotes(s3_root: str, folders: list[Path], tmp_path: Path) -> list[Remote]:
-    found = [Remote(s3_root, folder, tmp_path / "cache") for folder in folders]
-    for remote in found:
-        put_folder(open_store(s3_root), f"datasets/{remote.hash}", remote.folder)
-    return found
+    return [put(s3_root, folder, tmp_path / "cache") for folder in folders]
 
 
 @pytest.fixture
-def remote(remotes: list[Remote]) -> Remote:
-    return remotes[0]
+def remote(s3_root: str, folders: list[Path], tmp_path: Path) -> Remote:
+    return put(s3_root, folders[0], tmp_path / "cache")
+
+
+def put(root: str, folder: Path, cache: Path) -> Remote:
+    remote = Remote(root, folder, cache)
+    put_folder(open_store(root), f"datasets/{remote.hash}", folder)
+    return remote
 
 
 def test_a_split_is_fetched_when_it_is_asked_for_and_only_once(remote: Remote) -> None:

@@ -159,21 +159,18 @@ class Split:
         self.name = name
         self._rows = MappedShards(shards)
         self._num_relations = num_relations
-        firsts = [np.flatnonzero(self._rows.column("is_twin", shard) == 0) for shard in range(len(self._rows.num_rows))]
-        counts = list(map(len, firsts))
-        self._unit_starts = np.cumsum([0, *counts])
-        if len(self) != units:
-            raise IntegrityError(f"split {name}: found {len(self)} examples, expected {units}")
-        if any(len(first) and first[0] for first in firsts) or any(
-            np.diff(first, append=end).max(initial=0) > 2
-            for first, end in zip(firsts, self._rows.num_rows.tolist(), strict=True)
-        ):
-            raise IntegrityError(f"split {name}: a twin does not follow its example; make the dataset again")
         # First row of each unit within its shard, and the rows of the shard after its last unit: with those of the shards
         # before, unit u of shard s is at u + s.
-        ends = self._rows.num_rows.tolist()
-        parts = [np.append(first, end).astype(np.int32) for first, end in zip(firsts, ends, strict=True)]
-        self._first_row = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        bounds = []
+        for shard, rows in enumerate(self._rows.num_rows.tolist()):
+            firsts = np.flatnonzero(self._rows.column("is_twin", shard) == 0)
+            bounds.append(np.append(firsts, rows).astype(np.int32))
+            if bounds[-1][0] or np.diff(bounds[-1]).max(initial=0) > 2:
+                raise IntegrityError(f"split {name}: a twin does not follow its example; make the dataset again")
+        self._unit_starts = np.cumsum([0, *(len(each) - 1 for each in bounds)])
+        self._first_row = np.concatenate(bounds) if bounds else np.zeros(0, np.int32)
+        if len(self) != units:
+            raise IntegrityError(f"split {name}: found {len(self)} examples, expected {units}")
 
     def __len__(self) -> int:
         return int(self._unit_starts[-1])

@@ -92,7 +92,7 @@ def evaluate(
             sink.emit(Event("evaluate", "done", f"reused the choice of step {found.step}"))
             return found
         settle_threads()
-        dataset = open_dataset(root, dataset_hash)
+        dataset = open_dataset(root, dataset_hash, sink=sink, stage="evaluate")
         result = _evaluate(config, store, dataset, run, sink)
         write_record(store, request, result)
         sink.emit(Event("evaluate", "done", f"chose step {result.step}"))

@@ -30,7 +30,7 @@ def main() -> int:
     try:
         config = GraphConfig.model_validate_json(job.config)
         store = open_root(job.root)
-        result = carry_out(config, store, open_dataset(job.root, job.dataset_hash), job.run_hash, sink)
+        result = carry_out(config, store, open_dataset(job.root, job.dataset_hash, sink=sink), job.run_hash, sink)
         if rank == 0:
             write_record(store, train_request(config, job.dataset_hash), result)
         close_distributed()

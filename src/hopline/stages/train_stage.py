@@ -51,7 +51,7 @@ def train(
             sink.emit(Event("train", "done", f"reused run {request.hash[:12]}"))
             return found
         if group.is_single:
-            result = carry_out(config.config, store, open_dataset(root, dataset_hash), request.hash, sink)
+            result = carry_out(config.config, store, open_dataset(root, dataset_hash, sink=sink), request.hash, sink)
             write_record(store, request, result)
         else:
             result = train_together(group, config.config, store, dataset_hash, request, sink)

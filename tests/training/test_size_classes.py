@@ -125,3 +125,13 @@ def test_a_compiled_step_is_the_step(backend: str) -> None:
     assert not compiled(batch, step=9, divisor=7.0, weight=0.0).figures.any()
     assert compiled(batch, step=9, divisor=7.0).figures.all()
     assert counters["stats"]["unique_graphs"] - before == len(compiled.classes.known)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_config_asks_for_compilation(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``training.compile``."""
+    backends: list[str] = []
+    monkeypatch.setattr(StepModule, "compile_step", lambda self, backend="inductor": backends.append(backend))
+    config = GraphConfig(name="test", training={"compile": asked})  # type: ignore[arg-type]
+    StepModule(GraphModel(config.model, num_relations=RELATIONS), config)
+    assert backends == ["inductor"] * asked

@@ -60,3 +60,17 @@ def test_order_changes_nothing(seed: int) -> None:
 
 def test_no_edges() -> None:
     assert clashes() == set()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_table_and_sorting_find_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of them is used depends on the number of relations, and changes nothing."""
+    rng = np.random.default_rng(seed)
+    edges = int(rng.integers(0, 80))
+    source, target = rng.integers(0, 9, (2, edges))
+    relation = rng.integers(0, R, edges)
+    by_table = find_clashes(source, target, relation, nodes=9, num_relations=R)
+    monkeypatch.setattr("hopline.graph.clashes._MOST_CELLS", 0)
+    by_sorting = find_clashes(source, target, relation, nodes=9, num_relations=R)
+    for found, expected in zip(by_sorting, by_table, strict=True):
+        np.testing.assert_array_equal(found, expected)

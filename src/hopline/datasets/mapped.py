@@ -18,6 +18,7 @@ Ints = NDArray[np.int64]
 
 _ROW_GROUPS: Final[tuple[str, ...]] = tuple(group for group in GROUPS if group != "step")
 _GROUP_NUMBER: Final = {group: number for number, group in enumerate(_ROW_GROUPS)}
+_PATH: Final = _GROUP_NUMBER["path"]
 _WORD: Final = 8
 
 
@@ -55,9 +56,11 @@ class MappedShards:
         used = np.concatenate([places[places > 0], starts[starts > 0]])
         base = int(used.min()) // _WORD * _WORD if len(used) else 0
         words = -(-(end - base) // _WORD)
-        self._span = {np.dtype(kind): _span(base, words, kind) for kind in ("<i1", "<i4", "<i8")}
+        spans = {np.dtype(kind): _span(base, words, kind) for kind in ("<i1", "<i4", "<i8")}
+        self._ints = spans[np.dtype("<i4")]
+        self._columns = [(name, spec.group, spans[np.dtype(spec.dtype)]) for name, spec in COLUMNS.items()]
         sizes = np.array([[np.dtype(spec.dtype).itemsize] for spec in COLUMNS.values()])
-        self._values: dict[str, Ints] = dict(zip(COLUMNS, (places - base) // sizes, strict=True))
+        self._places: Ints = (places - base) // sizes  # [columns, shards]
         starts = (starts - base) // np.dtype("<i4").itemsize
         self._offsets: Ints = np.ascontiguousarray(
             starts[[number for number, group in enumerate(GROUPS) if group != "step"]]
@@ -66,14 +69,14 @@ class MappedShards:
 
     def column(self, name: str, shard: int) -> Any:
         """A column of the group ``row`` of one shard, mapped."""
-        start = self._values[name][shard]
-        return self._span[np.dtype(COLUMNS[name].dtype)][start : start + self.num_rows[shard]]
+        number, span = next((i, span) for i, (column, _, span) in enumerate(self._columns) if column == name)
+        start = self._places[number, shard]
+        return span[start : start + self.num_rows[shard]]
 
     def lengths(self, group: str, shard: Ints, first: Ints, last: Ints) -> Ints:
         """How many values of a group the rows from ``first`` up to ``last`` of some shards have; all int64 ``[.]``."""
         at = self._offsets[_GROUP_NUMBER[group]][shard]
-        ints = self._span[np.dtype("<i4")]
-        lengths: Ints = (ints.take(at + last) - ints.take(at + first)).astype(np.int64)
+        lengths: Ints = (self._ints.take(at + last) - self._ints.take(at + first)).astype(np.int64)
         return lengths
 
     def take(self, shard: Ints, rows: Ints) -> ExampleColumns:
@@ -87,39 +90,33 @@ class MappedShards:
         """
         if len(rows) and (rows.min() < 0 or (rows >= self.num_rows[shard]).any()):
             raise IndexError("a row is outside its shard")
-        ints = self._span[np.dtype("<i4")]
-        at = self._offsets[:, shard] + rows  # [groups, rows]
-        starts = ints.take(at).astype(np.int64)
-        lengths = ints.take(at + 1) - starts
-        ends = np.zeros((len(at), len(rows) + 1), dtype=np.int64)
-        np.cumsum(lengths, axis=1, out=ends[:, 1:])
-        offsets = {group: ends[number] for group, number in _GROUP_NUMBER.items()}
+        starts, lengths, ends = self._gathered(self._offsets[:, shard] + rows)  # [groups, rows]
+        before = starts - ends[:, :-1]
+        paths = np.arange(ends[_PATH, -1]) + np.repeat(self._step_offsets[shard] + before[_PATH], lengths[_PATH])
+        step_starts, step_lengths, step_ends = self._gathered(paths)
+        offsets: dict[str, Ints] = dict(zip(_ROW_GROUPS, ends, strict=True)) | {"step": step_ends}
 
-        number = _GROUP_NUMBER["path"]
-        path_shift = self._step_offsets[shard] + starts[number] - ends[number, :-1]
-        path_at = np.arange(ends[number, -1]) + np.repeat(path_shift, lengths[number])
-        step_starts = ints.take(path_at).astype(np.int64)
-        step_lengths = ints.take(path_at + 1) - step_starts
-        step_ends = np.zeros(len(path_at) + 1, dtype=np.int64)
-        np.cumsum(step_lengths, out=step_ends[1:])
-        offsets["step"] = step_ends
-
-        positions = np.arange(max(int(ends[:, -1].max(initial=0)), int(step_ends[-1])))
+        positions = np.arange(max(int(ends[:, -1].max()), int(step_ends[-1])))
         values: dict[str, NDArray[np.signedinteger[Any]]] = {}
-        for name, spec in COLUMNS.items():
-            span, place = self._span[np.dtype(spec.dtype)], self._values[name][shard]
-            if spec.group == "row":
+        for (name, group, span), place in zip(self._columns, self._places[:, shard], strict=True):
+            if group == "row":
                 values[name] = span.take(place + rows)
                 continue
-            if spec.group == "step":
-                shift = np.repeat(place, lengths[number]) + step_starts - step_ends[:-1]
-                counts, total = step_lengths, step_ends[-1]
+            if group == "step":
+                at = np.repeat(np.repeat(place, lengths[_PATH]) + step_starts - step_ends[:-1], step_lengths)
             else:
-                group = _GROUP_NUMBER[spec.group]
-                shift = place + starts[group] - ends[group, :-1]
-                counts, total = lengths[group], ends[group, -1]
-            values[name] = span.take(positions[:total] + np.repeat(shift, counts))
+                at = np.repeat(place + before[_GROUP_NUMBER[group]], lengths[_GROUP_NUMBER[group]])
+            at += positions[: len(at)]
+            values[name] = span.take(at)
         return ExampleColumns(values, {group: offsets[group] for group in GROUPS})
+
+    def _gathered(self, at: Ints) -> tuple[Ints, Ints, Ints]:
+        """Where values begin whose offsets are at ``at``, how many they are, and the offsets of them put together."""
+        starts = self._ints.take(at).astype(np.int64)
+        lengths = self._ints.take(at + 1) - starts
+        ends = np.zeros((*at.shape[:-1], at.shape[-1] + 1), dtype=np.int64)
+        np.cumsum(lengths, axis=-1, out=ends[..., 1:])
+        return starts, lengths, ends
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 __all__ = ["find_clashes"]
 
+_MOST_CELLS: Final = 1 << 20
+"""Above that, sorting is cheaper than a table."""
+
 _NEIGHBOURS: Final = 3
 """With how many relations between the same two nodes, next in order, an edge's is compared on either side."""
 
@@ -28,11 +31,15 @@ def find_clashes(
     What is found depends neither on the order of the nodes nor on that of the edges.
     """
     edges, R = len(source), num_relations
-    found = [_several(np.concatenate([target * (2 * R) + relation, source * (2 * R) + relation + R]), edges, 2 * R)]
+    ends = np.concatenate([target * (2 * R) + relation, source * (2 * R) + relation + R])
+    several = _repeated(ends, nodes * 2 * R)
+    found = [(several % max(edges, 1), ends[several] % (2 * R))]
     low, high = np.minimum(source, target), np.maximum(source, target)
-    ordered, order = _sorted(((low * nodes + high) * R + relation) * 2 + (source > target))
-    members = _in_company(ordered // (2 * R))
-    ordered, order = ordered[members], order[members]
+    width = int((high - low).max(initial=0)) + 1  # nodes of one graph are next to each other
+    members = _repeated(low * width + high - low, nodes * width)
+    keys = ((low[members] * nodes + high[members]) * R + relation[members]) * 2 + (source > target)[members]
+    sorting = np.argsort(keys, kind="stable")
+    ordered, order = keys[sorting], members[sorting]
     pair, fact = ordered // (2 * R), ordered // 2
     kind, backwards = fact % R, ordered & 1
     place = np.zeros(len(fact), dtype=np.int64)  # edges of one relation between two nodes share a place
@@ -51,29 +58,21 @@ def find_clashes(
     return edge, cell
 
 
-def _several(keys: NDArray[np.int64], edges: int, cells: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Elements of ``keys`` that are there more than once, as edges and cells."""
-    ordered, order = _sorted(keys)
-    place = np.sort(order[_in_company(ordered)])
-    return place % max(edges, 1), keys[place] % cells
-
-
-def _in_company(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of all numbers that are there more than once, of numbers in order."""
-    again = ordered[1:] == ordered[:-1]
-    many = np.zeros(len(ordered), dtype=bool)
-    many[1:] = again
-    many[:-1] |= again
-    return np.flatnonzero(many)
-
-
-def _sorted(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Keys, none below 0, in order, and the place of each; equal ones in the order of their places."""
-    bits = len(keys).bit_length()
-    if int(keys.max(initial=0)).bit_length() + bits > 63:
+def _repeated(keys: NDArray[np.int64], cells: int) -> NDArray[np.int64]:
+    """The places of all keys that are there more than once, rising; keys are in ``[0, cells)``."""
+    many = np.zeros(len(keys), dtype=bool)
+    if cells > _MOST_CELLS:
         order = np.argsort(keys, kind="stable")
-        return keys[order], order
-    # Numbers alone are sorted several times as fast as places by their numbers.
-    packed = (keys << bits) | np.arange(len(keys))
-    packed.sort()
-    return packed >> bits, packed & ((1 << bits) - 1)
+        again = np.flatnonzero(np.diff(keys[order]) == 0)
+        many[order[again]] = True
+        many[order[again + 1]] = True
+        return np.flatnonzero(many)
+    # Each place writes itself into the cell of its key: one that does not find itself there is not alone.
+    places = np.arange(len(keys), dtype=np.int32)
+    table = np.empty(cells, dtype=np.int32)
+    table[keys] = places
+    last = table.take(keys)
+    again = np.flatnonzero(last != places)
+    many[again] = True
+    many[last[again]] = True
+    return np.flatnonzero(many)

@@ -50,3 +50,19 @@ def test_out_and_follow_agree(make_example) -> None:
             there = [(step, other) for signed, step, other in adjacency.out[node] if signed == relation]
             assert sorted(adjacency.follow(node, relation)) == sorted(there)
             assert adjacency.targets(node, relation) == {other for _, other in there}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_one_node_alone_has_the_edges_that_it_has_among_all(make_example, seed: int) -> None:
+    graph = make_example(seed, Vocabulary(relations=("a", "b"))).graph
+    before = Adjacency(graph, 2)
+    alone = [list(before.at(node)) for node in range(graph.num_nodes)]
+    assert alone == before.out == [list(before.at(node)) for node in range(graph.num_nodes)]
+    expected: list[list[tuple[int, int, int]]] = [[] for _ in range(graph.num_nodes)]
+    for edge, (head, relation, tail) in enumerate(before.edges):
+        expected[head].append((relation, 2 * edge, tail))
+        expected[tail].append((relation + 2, 2 * edge + 1, head))
+    assert alone == expected
+    for node, relation in ((n, r) for n in range(graph.num_nodes) for r in range(4)):
+        assert list(before.follow(node, relation)) == [(step, other) for r, step, other in alone[node] if r == relation]

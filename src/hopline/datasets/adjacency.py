@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from hopline.graph import ExampleGraph, Path
 
@@ -24,30 +26,50 @@ class Adjacency:
     """Neighbours of each node, in the order of the graph's edges.
 
     Attributes:
-        out: for each node, ``(relation, step, neighbour)`` of every edge at it, relations in ``[0, 2R)``.
         edges: ``(head, relation, tail)`` of each edge.
     """
 
-    __slots__ = ("_by_relation", "_width", "edges", "num_nodes", "num_relations", "out")
+    __slots__ = ("_by_relation", "_out", "_width", "edges", "num_nodes", "num_relations")
 
     def __init__(self, graph: ExampleGraph, num_relations: int) -> None:
         self.num_nodes = graph.num_nodes
         self.num_relations = num_relations
-        self._width = width = 2 * num_relations
+        self._width = 2 * num_relations
         heads, tails = graph.edge_index.tolist()
         relations: list[int] = graph.edge_type_ids.tolist()
         self.edges: list[tuple[int, int, int]] = list(zip(heads, relations, tails, strict=True))
-        self.out: list[list[tuple[int, int, int]]] = [[] for _ in range(self.num_nodes)]
+        self._out: list[list[tuple[int, int, int]]] | None = None
+        # Each edge both ways: entry 2e + reversed is the step, as everywhere.
+        others: list[int] = np.ascontiguousarray(graph.edge_index[::-1].T).ravel().tolist()
+        keys = graph.edge_index * self._width + graph.edge_type_ids
+        keys[1] += num_relations
         by_relation: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        step = 0
-        for head, relation, tail in self.edges:
-            backwards = relation + num_relations
-            by_relation[head * width + relation].append((step, tail))
-            by_relation[tail * width + backwards].append((step + 1, head))
-            self.out[head].append((relation, step, tail))
-            self.out[tail].append((backwards, step + 1, head))
-            step += 2
+        for key, entry in zip(np.ascontiguousarray(keys.T).ravel().tolist(), enumerate(others), strict=True):
+            by_relation[key].append(entry)
         self._by_relation = by_relation
+
+    @property
+    def out(self) -> list[list[tuple[int, int, int]]]:
+        """For each node, ``(relation, step, neighbour)`` of every edge at it, relations in ``[0, 2R)``."""
+        if self._out is None:
+            self._out = [[] for _ in range(self.num_nodes)]
+            step = 0
+            for head, relation, tail in self.edges:
+                self._out[head].append((relation, step, tail))
+                self._out[tail].append((relation + self.num_relations, step + 1, head))
+                step += 2
+        return self._out
+
+    def at(self, node: int) -> Iterator[tuple[int, int, int]]:
+        """The entries of one node in ``out``, for callers that need no more of it."""
+        if self._out is not None:
+            yield from self._out[node]
+            return
+        for edge, (head, relation, tail) in enumerate(self.edges):
+            if head == node:
+                yield relation, 2 * edge, tail
+            if tail == node:
+                yield relation + self.num_relations, 2 * edge + 1, head
 
     def follow(self, node: int, relation: int) -> Sequence[tuple[int, int]]:
         """``(step, neighbour)`` for each edge of a relation in ``[0, 2R)`` at a node."""
@@ -102,13 +124,16 @@ class Adjacency:
         """Walks of at most two hops, most of all that are asked for, need no look ahead."""
         if not relations:
             return [Walk((), (), start, start)]
+        # Made as tuples: the constructor of a named one is a function in Python, and these are the most that are made.
+        new, kind = tuple.__new__, Walk
         firsts = self.follow(start, relations[0])
         if len(relations) == 1:
-            return [Walk((step,), relations, start, node) for step, node in firsts[:limit]]
+            return [new(kind, ((step,), relations, start, node)) for step, node in firsts[:limit]]
         found: list[Walk] = []
         for first, middle in firsts:
             found += [
-                Walk((first, second), relations, start, node) for second, node in self.follow(middle, relations[1])
+                new(kind, ((first, second), relations, start, node))
+                for second, node in self.follow(middle, relations[1])
             ]
             if limit is not None and len(found) >= limit:
                 return found[:limit]

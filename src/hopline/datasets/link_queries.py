@@ -18,6 +18,7 @@ from hopline.datasets.adjacency import Adjacency
 from hopline.datasets.draws import Draws, philox_key
 from hopline.datasets.evidence import sorted_graph
 from hopline.datasets.paths import candidate_walks
+from hopline.datasets.rule_reach import RuleReach
 from hopline.datasets.rulebook import RuleBook
 from hopline.datasets.splits import SPLITS
 from hopline.datasets.train_graph import Neighbourhood, TrainGraph, split_graphs
@@ -28,8 +29,6 @@ __all__ = ["LinkQueries"]
 
 Fact = tuple[int, int, int]
 
-_FAN_OUT: Final = 48
-"""Entities that one hop of a rule is followed to from one entity."""
 _ATTEMPTS: Final = 16
 """Samples that are drawn for an answer that has to be a node."""
 
@@ -40,6 +39,7 @@ class LinkQueries:
     def __init__(self, data: TripleData, graph: TrainGraph, rules: RuleBook, config: DatasetConfig) -> None:
         self._data = data
         self._graphs = split_graphs(data, graph, config)
+        self._reach = {graph: RuleReach(graph, rules) for graph in self._graphs.values()}
         self._own_graphs = config.triple_split == "entity"
         self._rules = rules
         self._config = config
@@ -117,22 +117,19 @@ class LinkQueries:
     def _sample(self, near: Neighbourhood, graph: TrainGraph, anchor: int, signed: int, draws: Draws) -> None:
         """Beside the anchor: what rules lead to, best first, up to two thirds of the nodes, and a sample of what is near."""
         size = draws.between(self._config.min_nodes, self._config.max_nodes)
-        scores: dict[int, int] = {}
-        ways: dict[int, tuple[Fact, ...]] = {}
         turn = draws.word()
-        for chain, confidence in self._rules.chains_for(signed):
-            weight = int(confidence * 1_000_000)
-            for end, way in _ends(near, graph, anchor, chain, turn).items():
-                if end != anchor:
-                    scores[end] = scores.get(end, 0) + weight
-                    ways.setdefault(end, way)
+        scores, ways = self._reach[graph].reach(near, anchor, signed, turn)
         odd = turn | 1
-        ranked = sorted(scores, key=lambda end: (-scores[end], (end * odd) & 0xFFFFFFFFFFFF))
-        for end in ranked:
+        ranked = sorted([(-score, end * odd & 0xFFFFFFFFFFFF, end) for end, score in scores.items()])
+        for _, _, end in ranked:
             if len(near) >= 2 * size // 3:
                 break
-            for crossing in ways[end]:
-                near.cross(*crossing)
+            _, chain, middle = ways[end]
+            if middle < 0:
+                near.cross(anchor, chain[0], end)
+            else:
+                near.cross(anchor, chain[0], middle)
+                near.cross(middle, chain[1], end)
         near.grow(size, anchor, draws)
 
     def _targets(self, splits: tuple[str, ...]) -> dict[tuple[int, int], frozenset[int]]:
@@ -142,33 +139,6 @@ class LinkQueries:
             found.setdefault((head, relation), set()).add(tail)
             found.setdefault((tail, relation + self._data.num_relations), set()).add(head)
         return {query: frozenset(targets) for query, targets in found.items()}
-
-
-def _ends(
-    near: Neighbourhood, graph: TrainGraph, anchor: int, chain: tuple[int, ...], turn: int
-) -> dict[int, tuple[Fact, ...]]:
-    """The entities that a rule leads to in the graph, each with one way to it."""
-    first: dict[int, tuple[Fact, ...]]
-    first = {end: ((anchor, chain[0], end),) for end in _follow(near, graph, anchor, chain[0], turn)}
-    if len(chain) == 1:
-        return first
-    ends: dict[int, tuple[Fact, ...]] = {}
-    for middle, way in first.items():
-        for end in _follow(near, graph, middle, chain[1], turn):
-            if end not in ends:
-                ends[end] = (*way, (middle, chain[1], end))
-    return ends
-
-
-def _follow(near: Neighbourhood, graph: TrainGraph, start: int, relation: int, turn: int) -> Sequence[int]:
-    """Where a relation leads, without the facts that must stay out; of very many entities, some."""
-    others = graph.follow(start, relation)
-    if len(others) > _FAN_OUT:
-        first = turn % len(others)
-        others = [*others[first:], *others[:first]][:_FAN_OUT]
-    if near.is_blocked(start, relation):
-        return [other for other in others if near.may_cross(start, relation, other)]
-    return others
 
 
 def _seen_by(split: str, ranking_filter: str) -> tuple[str, ...]:

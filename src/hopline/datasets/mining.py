@@ -8,6 +8,7 @@ raised a little so that few observations do not make certainty (AnyBURL; Meilick
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import product
 from typing import Final
 
 from hopline.datasets.draws import Draws, philox_key
@@ -100,9 +101,7 @@ def _chains(graph: TrainGraph, relation: int, facts: list[tuple[int, int]]) -> l
         here: set[Chain] = {(first,) for first in graph.between(head, tail)}
         common = sorted((graph.neighbours[head] & graph.neighbours[tail]) - {head, tail})
         for middle in common[:_BETWEEN]:
-            for first in graph.between(head, middle):
-                for second in graph.between(middle, tail):
-                    here.add((first, second))
+            here.update(product(graph.between(head, middle), graph.between(middle, tail)))
         counts.update(here)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], len(item[0]), item[0]))
     return [chain for chain, count in ordered if count > 1 and chain != itself][:_CANDIDATES]

@@ -192,7 +192,7 @@ def _one_hop_walks(adjacency: Adjacency, start: int, relation: int, rules: RuleB
                 break
             if turn < len(by_end[end]):
                 found[by_end[end][turn]] = None
-    for signed, step, other in adjacency.out[start]:
+    for signed, step, other in adjacency.at(start):
         if len(found) >= places:
             break
         found.setdefault(Walk((step,), (signed,), start, other))

@@ -51,6 +51,8 @@ class Patterns:
         head, relation, tail = adjacency.edges[edge]
         if relation in self.functional and len(adjacency.targets(head, relation)) > 1:
             return True
-        if relation in self.asymmetric and head in adjacency.targets(tail, relation):
+        if relation in self.asymmetric and any(node == head for _, node in adjacency.follow(tail, relation)):
             return True
-        return any(tail in adjacency.targets(head, other) for other in self.partners.get(relation, ()))
+        if relation not in self.partners:
+            return False
+        return any(node == tail for other in self.partners[relation] for _, node in adjacency.follow(head, other))

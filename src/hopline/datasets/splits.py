@@ -7,6 +7,7 @@ line. So an item stays in its split while the source grows around it, and no lis
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,12 +20,8 @@ __all__ = ["SPLITS", "NameSplits", "QuerySplits", "is_calibration"]
 SPLITS: Final = ("train", "valid", "calibration", "test")
 """Every split, in canonical order."""
 
-_BOUNDS: Final = (
-    ("valid", threshold(0.1)),
-    ("calibration", threshold(0.2)),
-    ("test", threshold(0.3)),
-    ("train", 2**64),
-)
+_KEPT: Final = ("valid", "calibration", "test", "train")
+_BOUNDS: Final = (threshold(0.1), threshold(0.2), threshold(0.3))
 
 
 class QuerySplits:
@@ -53,7 +50,7 @@ class QuerySplits:
     @staticmethod
     def split(key: int) -> str:
         """The split that queries of this key belong to."""
-        return next(name for name, bound in _BOUNDS if key < bound)
+        return _KEPT[bisect_right(_BOUNDS, key)]
 
     def holds(self, split: str, key: int, chains: Sequence[Chain]) -> bool:
         """Whether a query with this key and these chains belongs to a split.

@@ -20,8 +20,6 @@ EDGES_PER_NODE = 3
 _LOOKED_AT = 4
 """Others that facts are taken to from one entity."""
 
-_SHIFTS = tuple(range(0, 16 * _LOOKED_AT, 16))
-
 Fact = tuple[int, int, int]
 
 
@@ -38,6 +36,7 @@ class TrainGraph:
         members: the entities that belong to the graph.
         neighbours: for each entity, the entities that it shares a triple with.
         incident: for each entity, ``(signed relation, other)`` of every triple it is in.
+        crossings: the same as ``(other, triple)``.
         facts_from: for each entity, the triples that it is the head of, by tail.
     """
 
@@ -56,7 +55,9 @@ class TrainGraph:
         by_relation: defaultdict[int, list[int]] = defaultdict(list)
         between: defaultdict[int, list[int]] = defaultdict(list)
         self.incident: list[list[tuple[int, int]]] = [[] for _ in range(num_entities)]
-        for head, relation, tail in self.facts:
+        self.crossings: list[list[tuple[int, Fact]]] = [[] for _ in range(num_entities)]
+        for fact in self.facts:
+            head, relation, tail = fact
             backwards = relation + num_relations
             by_relation[head * width + relation].append(tail)
             by_relation[tail * width + backwards].append(head)
@@ -64,6 +65,8 @@ class TrainGraph:
             between[tail * num_entities + head].append(backwards)
             self.incident[head].append((relation, tail))
             self.incident[tail].append((backwards, head))
+            self.crossings[head].append((tail, fact))
+            self.crossings[tail].append((head, fact))
         self._by_relation = by_relation
         self._between = between
         self._width = width
@@ -167,19 +170,22 @@ class Neighbourhood:
 
         Where the neighbourhood is exhausted, entities from elsewhere follow; a source too small gives less.
         """
-        members = self._graph.members
+        graph, entities, held, next_word = self._graph, self.entities, self._members, draws.word
+        members = graph.members
         size = min(size, len(members))
         for _ in range(6 * size):
-            if len(self) >= size:
+            if len(entities) >= size:
                 return
-            word = draws.word()
-            start = centre if word & 1 else self.entities[(word >> 32) * len(self) >> 32]
-            incident = self._graph.incident[start]
-            if not incident:
+            word = next_word()
+            start = centre if word & 1 else entities[(word >> 32) * len(entities) >> 32]
+            crossings = graph.crossings[start]
+            if not crossings:
                 continue
-            relation, other = draws.choice(incident)
-            if other not in self._members and self.may_cross(start, relation, other):
-                self.cross(start, relation, other)
+            other, fact = crossings[next_word() * len(crossings) >> 64]
+            if other not in held and fact not in self._without:
+                held.add(other)
+                entities.append(other)
+                self._facts[fact] = None
         while len(self) < size:
             place = draws.below(len(members))
             while members[place] in self._members:
@@ -199,9 +205,10 @@ class Neighbourhood:
         """
         near: list[Fact] = []
         far: list[Fact] = []
-        for start in self.entities:
-            facts = self._graph.facts_from[start]
-            ends = [end for end in self.entities if end in facts]
+        entities, facts_from = self.entities, self._graph.facts_from
+        for start in entities:
+            facts = facts_from[start]
+            ends = list(filter(facts.__contains__, entities))
             if start == centre:
                 for end in ends:
                     near += facts[end]
@@ -210,8 +217,16 @@ class Neighbourhood:
                 near += facts[centre]
             if len(ends) > _LOOKED_AT:
                 word, places = draws.word(), len(ends)
-                ends = list(dict.fromkeys(ends[(word >> shift & 0xFFFF) * places >> 16] for shift in _SHIFTS))
-            for end in ends:
+                # Written out: this is the inner loop of a dataset from triples. A dict keeps the order, each once.
+                looked_at = {
+                    ends[(word & 0xFFFF) * places >> 16]: None,
+                    ends[(word >> 16 & 0xFFFF) * places >> 16]: None,
+                    ends[(word >> 32 & 0xFFFF) * places >> 16]: None,
+                    ends[(word >> 48) * places >> 16]: None,
+                }
+            else:
+                looked_at = dict.fromkeys(ends)
+            for end in looked_at:
                 if end != centre:
                     far += facts[end]
         size = len(self)
@@ -222,12 +237,13 @@ class Neighbourhood:
     def _draw(self, pool: list[Fact], count: int, draws: Draws) -> list[Fact]:
         """Draw facts from a pool that it neither holds already nor must not hold."""
         found: list[Fact] = []
-        left = len(pool)
-        while left and len(found) < count:
-            place = draws.below(left)
-            left -= 1
+        held, without, next_word = self._facts, self._without, draws.word
+        for left in range(len(pool), 0, -1):
+            if len(found) >= count:
+                break
+            place = next_word() * left >> 64
             fact = pool[place]
-            pool[place] = pool[left]
-            if fact not in self._facts and fact not in self._without:
+            pool[place] = pool[left - 1]
+            if fact not in held and fact not in without:
                 found.append(fact)
         return found

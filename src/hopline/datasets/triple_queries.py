@@ -100,13 +100,15 @@ class TripleQueries:
 
     def _random_walk(self, graph: TrainGraph, start: int, hops: int, draws: Draws) -> tuple[tuple[int, ...], int]:
         chain: list[int] = []
-        node = start
+        node, back = start, -1
+        relations = self._data.num_relations
         for _ in range(hops):
-            relation, other = draws.choice(graph.incident[node])
-            if chain and relation == invert_chain((chain[-1],), self._data.num_relations)[0]:
-                relation, other = draws.choice(graph.incident[node])
+            incident = graph.incident[node]
+            relation, other = incident[draws.word() * len(incident) >> 64]
+            if relation == back:
+                relation, other = incident[draws.word() * len(incident) >> 64]
             chain.append(relation)
-            node = other
+            node, back = other, relation + relations if relation < relations else relation - relations
         return tuple(chain), node
 
     def _make(self, example_id: int, wish: Wish, problem: _Problem, draws: Draws) -> ReasoningExample | None:

@@ -53,7 +53,7 @@ class SyntheticExamples:
             DataError: the config leaves no room for one.
         """
         streams = SPLITS.index(split) + (versions << 8)
-        wishes = self._drawer.wishes(Counters(self._config.seed, "synthetic", streams, indices, 0), split)
+        wishes = self._drawer.wishes(split, indices, versions)
         left = np.arange(len(indices))
         pieces: list[_Piece] = []
         for attempt in range(1, _ATTEMPTS + 1):

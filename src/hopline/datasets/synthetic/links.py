@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from hopline.datasets.ragged import Bools, Ints, expand, rank_in_run
+from hopline.datasets.ragged import Bools, Ints, expand, first_of_run, rank_in_run
 from hopline.datasets.synthetic.graphs import Graphs
 from hopline.datasets.synthetic.tables import WorldTables
 from hopline.datasets.synthetic.walks import MOST_WALKS, Walks
@@ -45,95 +45,101 @@ class LinkWalks:
     complete: Bools
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """Every first step from the starts: graphs, half-edges, their relations, and the rank of the rule of one hop, if any."""
+
+    graph: Ints
+    half: Ints
+    relation: Ints
+    rank: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RuleWalks:
+    """Walks along rules, by graph, rank of the rule and steps: also the node each ends in, and the row of its first step."""
+
+    walks: Walks
+    rank: Ints
+    ends: Ints
+    row: Ints
+
+    def take(self, chosen: Ints) -> _RuleWalks:
+        return _RuleWalks(self.walks.take(chosen), self.rank[chosen], self.ends[chosen], self.row[chosen])
+
+
 def follow_rules(tables: WorldTables, graphs: Graphs, starts: Ints, relations: Ints, most: int) -> LinkWalks:
     """Walk from each start along its relation in ``[0, 2R)``, and along the rules for it; ``most`` candidates a graph."""
     half = graphs.half_edges
     graph, first = expand(half.offsets[starts], half.degree[starts])
     relation = half.relation[first]
     is_exact = relation == relations[graph]
-    single_rank = tables.rule_rank(relations[graph], relation, np.full(len(graph), -1))
-    complete = np.bincount(graph, minlength=len(graphs)) <= MOST_WALKS
-    owner, second = expand(half.offsets[half.other[first]], half.degree[half.other[first]])
-    double_rank = tables.rule_rank(relations[graph[owner]], relation[owner], half.relation[second])
-    by_one, by_two = np.flatnonzero(single_rank >= 0), np.flatnonzero(double_rank >= 0)
-    proofs, rank, ends, row = _rule_walks(
-        graphs, tables, graph, first, by_one, single_rank[by_one], owner[by_two], second[by_two], double_rank[by_two]
-    )
-    away = np.flatnonzero(ends != starts[proofs.graph])
-    proofs, rank, ends, row = proofs.take(away), rank[away], ends[away], row[away]
-    complete &= np.bincount(proofs.graph, minlength=len(graphs)) <= MOST_WALKS
-    in_rule = rank_in_run(proofs.graph * tables.most_rules + rank)
-    listed = np.flatnonzero(in_rule < _WALKS_OF_A_RULE)
-    order = listed[_by_turns(graphs, proofs.graph[listed], rank[listed], ends[listed])]
+    steps = _Steps(graph, first, relation, tables.rule_rank(relations[graph], relation, np.full(len(graph), -1)))
+    singles = Walks(graph, half.step[first][:, None], np.ones(len(graph), dtype=np.int64))
+    rules = _rule_walks(tables, graphs, steps, relations)
+    rules = rules.take(np.flatnonzero(rules.ends != starts[rules.walks.graph]))
+    complete = np.maximum(*(np.bincount(part.graph, minlength=len(graphs)) for part in (singles, rules.walks)))
 
-    exact_row = np.flatnonzero(is_exact)
-    exact_row = exact_row[rank_in_run(graph[exact_row]) < max(1, most // 4)]
-    num_exact = np.bincount(graph[exact_row], minlength=len(graphs))
+    exact = np.flatnonzero(is_exact)
+    exact = exact[rank_in_run(graph[exact]) < max(1, most // 4)]
+    num_exact = np.bincount(graph[exact], minlength=len(graphs))
+    listed = rules.take(
+        np.flatnonzero(rank_in_run(rules.walks.graph * tables.most_rules + rules.rank) < _WALKS_OF_A_RULE)
+    )
+    listed = listed.take(_by_turns(graphs, listed))
     room = np.maximum(most - most // 8 - num_exact, 0)
-    order = order[rank_in_run(proofs.graph[order]) < room[proofs.graph[order]]]
-    num_rules = np.bincount(proofs.graph[order], minlength=len(graphs))
+    listed = listed.take(np.flatnonzero(listed.walks.rank < room[listed.walks.graph]))
+    num_rules = np.bincount(listed.walks.graph, minlength=len(graphs))
     taken = np.zeros(len(graph), dtype=np.bool_)
-    taken[exact_row] = True
-    taken[row[order[proofs.length[order] == 1]]] = True
+    taken[exact] = True
+    taken[listed.row[listed.walks.length == 1]] = True
     left = np.flatnonzero(~taken)
     left = left[rank_in_run(graph[left]) < (most - num_exact - num_rules)[graph[left]]]
 
-    singles = _single_steps(graphs, graph, first)
-    parts = (singles.take(exact_row), proofs.take(order), singles.take(left))
-    walks = Walks.joined(parts)
+    walks = Walks.joined([singles.take(exact), listed.walks, singles.take(left)])
+    by_rule = np.concatenate([steps.rank[exact] >= 0, np.ones(len(listed.rank), np.bool_), steps.rank[left] >= 0])
+    by_relation = np.concatenate([is_exact[exact], np.zeros(len(listed.rank), np.bool_), is_exact[left]])
+    ends = np.concatenate([half.other[first[exact]], listed.ends, half.other[first[left]]])
     place = np.argsort(walks.graph, kind="stable")
     return LinkWalks(
         walks=walks.take(place),
-        by_rule=np.concatenate([single_rank[exact_row] >= 0, np.ones(len(order), np.bool_), single_rank[left] >= 0])[
-            place
-        ],
-        by_relation=np.concatenate([is_exact[exact_row], np.zeros(len(order), np.bool_), is_exact[left]])[place],
-        candidate_ends=np.concatenate([half.other[first[exact_row]], ends[order], half.other[first[left]]])[place],
-        proofs=proofs,
-        ends=ends,
+        by_rule=by_rule[place],
+        by_relation=by_relation[place],
+        candidate_ends=ends[place],
+        proofs=rules.walks,
+        ends=rules.ends,
         exact=singles.take(np.flatnonzero(is_exact)),
         exact_ends=half.other[first[is_exact]],
-        complete=complete,
+        complete=complete <= MOST_WALKS,
     )
 
 
-def _single_steps(graphs: Graphs, graph: Ints, first: Ints) -> Walks:
-    return Walks(graph, graphs.half_edges.step[first][:, None], np.ones(len(graph), dtype=np.int64))
-
-
-def _rule_walks(
-    graphs: Graphs,
-    tables: WorldTables,
-    graph: Ints,
-    first: Ints,
-    by_one: Ints,
-    one_rank: Ints,
-    owner: Ints,
-    second: Ints,
-    two_rank: Ints,
-) -> tuple[Walks, Ints, Ints, Ints]:
-    """The walks along rules by graph, rank of the rule and steps; their ranks, ends, and rows of their first step."""
+def _rule_walks(tables: WorldTables, graphs: Graphs, steps: _Steps, relations: Ints) -> _RuleWalks:
+    """The walks of one and two hops that the rules for each graph's relation lead along."""
     half = graphs.half_edges
-    row = np.concatenate([by_one, owner])
-    steps = np.full((len(row), 2), -1, dtype=np.int64)
-    steps[:, 0] = half.step[first[row]]
-    steps[len(by_one) :, 1] = half.step[second]
-    length = np.repeat([1, 2], [len(by_one), len(owner)])
-    rank = np.concatenate([one_rank, two_rank])
-    ends = np.concatenate([half.other[first[by_one]], half.other[second]])
+    middle = half.other[steps.half]
+    owner, second = expand(half.offsets[middle], half.degree[middle])
+    rank = tables.rule_rank(relations[steps.graph[owner]], steps.relation[owner], half.relation[second])
+    by_one, by_two = np.flatnonzero(steps.rank >= 0), np.flatnonzero(rank >= 0)
+    row = np.concatenate([by_one, owner[by_two]])
+    ends = np.concatenate([middle[by_one], half.other[second[by_two]]])
+    ranks = np.concatenate([steps.rank[by_one], rank[by_two]])
+    crossed = np.full((len(row), 2), -1, dtype=np.int64)
+    crossed[:, 0] = half.step[steps.half[row]]
+    crossed[len(by_one) :, 1] = half.step[second[by_two]]
+    length = np.repeat([1, 2], [len(by_one), len(by_two)])
+    found = _RuleWalks(Walks(steps.graph[row], crossed, length), ranks, ends, row)
     # Within a rule the walks are in the order of their steps already.
-    order = np.argsort(graph[row] * tables.most_rules + rank, kind="stable")
-    return Walks(graph[row], steps, length).take(order), rank[order], ends[order], row[order]
+    return found.take(np.argsort(found.walks.graph * tables.most_rules + ranks, kind="stable"))
 
 
-def _by_turns(graphs: Graphs, graph: Ints, rank: Ints, ends: Ints) -> Ints:
+def _by_turns(graphs: Graphs, rules: _RuleWalks) -> Ints:
     """The order of rule walks when the nodes that they end in take turns, those that most rules lead to first."""
-    nodes = int(graphs.node_offsets[-1])
-    by_end = np.lexsort((rank, ends))  # stable, so within a rule still in order
-    end, of_rule = ends[by_end], rank[by_end]
-    turn = np.empty(len(graph), dtype=np.int64)
+    ends = rules.ends
+    by_end = np.lexsort((rules.rank, ends))  # stable, so within a rule still in order
+    end, rank = ends[by_end], rules.rank[by_end]
+    turn = np.empty(len(ends), dtype=np.int64)
     turn[by_end] = rank_in_run(end)
-    new_rule = np.ones(len(end), dtype=np.bool_)
-    new_rule[1:] = (end[1:] != end[:-1]) | (of_rule[1:] != of_rule[:-1])
-    votes = np.bincount(end[new_rule], minlength=nodes)
-    return np.lexsort((ends, -votes[ends], turn, graph))
+    new_rule = first_of_run(end) | first_of_run(rank)
+    votes = np.bincount(end[new_rule], minlength=int(graphs.node_offsets[-1]))
+    return np.lexsort((ends, -votes[ends], turn, rules.walks.graph))

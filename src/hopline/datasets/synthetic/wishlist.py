@@ -1,4 +1,9 @@
-"""What many examples should be: kinds, hops and statuses drawn by the shares of the config."""
+"""What many examples should be: kinds, hops and statuses by the shares of the config.
+
+Wishes are not drawn at random but spread evenly: example ``i`` takes point ``i`` of a low-discrepancy sequence (R4 of
+Roberts 2018), shifted by a random amount for each split. So also a small split holds each kind, length and status, and
+each of their combinations, nearly in the shares that the config gives.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,8 @@ import numpy as np
 
 from hopline.config import DatasetConfig
 from hopline.datasets.ragged import Ints
-from hopline.datasets.synthetic.counters import Counters, high, low, scaled
+from hopline.datasets.splits import SPLITS
+from hopline.datasets.synthetic.counters import Counters, Words, high, scaled
 from hopline.graph import KINDS, STATUSES, QueryKind, Status
 
 __all__ = [
@@ -39,7 +45,10 @@ PLAIN_AFTER: Final = 16
 KIND_AFTER: Final = 32
 """Attempts after which another kind will do; so on every that many."""
 
-_KIND, _HOPS, _STATUS = range(3)
+_STEPS: Final[Words] = np.array(
+    [0xDB4F0B9175AE2165, 0xBBE0563303A4615F, 0xA0F2EC75A1FE1575, 0x89E182857D9ED689], dtype=np.uint64
+)
+"""2^64 / x, / x^2, / x^3 and / x^4, where x^5 = x + 1: one step along the sequence in each of its four dimensions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,15 +77,17 @@ class WishDrawer:
         )
         self._config = config
 
-    def wishes(self, counters: Counters, split: str) -> Wishes:
-        """Draw one for each item."""
-        point = high(counters.words(_KIND)).astype(np.int64)
-        chosen = np.searchsorted(self._bounds[:-1], point, side="right")
-        kind = self._kinds[chosen]
+    def wishes(self, split: str, indices: Ints, versions: Ints) -> Wishes:
+        """One for each of some examples of a split; another version is another point of the sequence."""
+        stream = np.array([SPLITS.index(split)], dtype=np.int64)
+        shift = Counters(self._config.seed, "wishes", stream, np.zeros_like(stream), 0)
+        places = indices.astype(np.uint64) + (versions.astype(np.uint64) << np.uint64(32))
+        shifts = shift.words(0, np.zeros(len(_STEPS), dtype=np.int64), np.arange(len(_STEPS)))
+        for_kind, for_hops, for_second, for_status = high(shifts[:, None] + _STEPS[:, None] * places)
+        kind = self._kinds[np.searchsorted(self._bounds[:-1], for_kind.astype(np.int64), side="right")]
         least, most = self._config.hop_range(split)
-        words = counters.words(_HOPS)
-        hops, second = (least + scaled(half, most - least + 1) for half in (high(words), low(words)))
-        part = high(counters.words(_STATUS)) / 2.0**32
+        hops, second = (least + scaled(half, most - least + 1) for half in (for_hops, for_second))
+        part = for_status / 2.0**32
         missing = self._config.missing_share
         excluded = part < min(1.0, missing + self._config.contradicted_share)
         status = np.where(excluded, np.where(part < missing, MISSING, CONTRADICTED), SUPPORTED)

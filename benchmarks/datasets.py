@@ -127,7 +127,7 @@ class Watch:
         child_seconds: processor seconds of each child.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[Any]) -> None:
         self.child_seconds: dict[int, float] = {}
         peak = 0
         while process.poll() is None:
@@ -227,7 +227,7 @@ def memory(folder: Path, *, quick: bool) -> list[Ratio]:
         out = folder / f"memory-{train}"
         made.append(build(out, train, CORES).peak_mib)
         with subprocess.Popen([sys.executable, "-c", _READ, str(out)], stdout=subprocess.DEVNULL) as process:
-            read.append(watch_memory(process))
+            read.append(Watch(process).peak_mib)
         shutil.rmtree(out)
     ratios = []
     for name, peaks in (("memory", made), ("reading memory", read)):

@@ -68,8 +68,8 @@ def _repeated(keys: NDArray[np.int64], cells: int) -> NDArray[np.int64]:
         many[order[again + 1]] = True
         return np.flatnonzero(many)
     # Each place writes itself into the cell of its key: one that does not find itself there is not alone.
-    places = np.arange(len(keys), dtype=np.int32)
-    table = np.empty(cells, dtype=np.int32)
+    places = np.arange(len(keys), dtype=np.min_scalar_type(len(keys)))  # a small table stays in the cache
+    table = np.empty(cells, dtype=places.dtype)
     table[keys] = places
     last = table.take(keys)
     again = np.flatnonzero(last != places)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hopline.config import GraphConfig
-from hopline.errors import HoplineError
+from hopline.errors import ConfigError, HoplineError
 from hopline.progress import EventSink, JsonLinesSink, NullSink
 from hopline.stages.generate_stage import open_dataset
 from hopline.stages.inputs import train_request
@@ -30,9 +30,15 @@ def main() -> int:
     try:
         config = GraphConfig.model_validate_json(job.config)
         store = open_root(job.root)
+        request = train_request(config, job.dataset_hash)
+        if request.hash != job.run_hash:
+            raise ConfigError(
+                f"run {job.run_hash[:12]}: process {rank} has other sources than the one that started it, and would train "
+                f"run {request.hash[:12]}; give all of them the same version, and start again"
+            )
         result = carry_out(config, store, open_dataset(job.root, job.dataset_hash, sink=sink), job.run_hash, sink)
         if rank == 0:
-            write_record(store, train_request(config, job.dataset_hash), result)
+            write_record(store, request, result)
         close_distributed()
     except HoplineError as error:
         outcome = Outcome(type=type(error).__name__, message=str(error))

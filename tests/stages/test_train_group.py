@@ -1,0 +1,191 @@
+"""Training on several processes through the command: torchrun is started, listened to, and its end explained."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopline.config import ClusterConfig
+from hopline.errors import ConfigError
+from hopline.stages.train_group import Group
+from tests.stages.conftest import Finished
+from tests.stages.workbench import content, options, stage
+
+HOPLINE = str(Path(sys.executable).with_name("hopline"))
+TWO = ("training.parallelism=ddp", "cluster.processes=2", "training.max_steps=40", "training.evaluation_every=10",
+       "training.checkpoint_every=5", "training.log_every=1")  # fmt: skip
+
+
+def dataset_only(finished: Finished, root: Path) -> Path:
+    shutil.copytree(finished.root / "datasets", root / "datasets")
+    shutil.copytree(finished.root / "requests" / "generate", root / "requests" / "generate")
+    return root
+
+
+def attempts(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(root.glob("runs/*/attempts/*.json"))]
+
+
+@pytest.fixture(scope="module")
+def together(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which two processes have trained without being disturbed."""
+    root = dataset_only(finished, tmp_path_factory.mktemp("together") / "root")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOPLINE_CACHE", str(root.parent / "cache"))
+        assert stage("train", root, *TWO).result["steps"] == 40
+    return root
+
+
+def start(root: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [HOPLINE, "train", *options(root, *TWO)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(process: subprocess.Popen[str], step: int) -> None:
+    """Until the processes have said that they finished a step."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith('{"time"') and json.loads(line).get("step", 0) >= step:
+            return
+    raise AssertionError("the run ended before")
+
+
+def children(pid: int) -> list[int]:
+    try:
+        below = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return below + [deeper for each in below for deeper in children(each)]
+
+
+def gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if not any(Path(f"/proc/{pid}").exists() and _runs(pid) for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def kept(root: Path) -> dict[str, Any]:
+    """What a run leaves that has to be equal, however it was disturbed."""
+    (run,) = root.glob("runs/*/run.json")
+    record = json.loads(run.read_text())
+    return {
+        "log": record["step_log_sha256"],
+        "weights": record["run_manifest"]["model_hash"],
+        "candidates": [path.read_bytes() for path in sorted(root.glob("runs/*/candidates/*/index.json"))],
+    }
+
+
+def test_two_processes_train_one_run(finished: Finished, together: Path) -> None:
+    """G7, G60, D47: the record says how many there were; how they shared the work is no part of what the run is."""
+    (run,) = together.glob("runs/*/run.json")
+    record = json.loads(run.read_text())
+    assert record["run_manifest"]["world_size"] == 2
+    assert record["run_manifest"]["topology"]["parallelism"] == "ddp"
+    assert (record["attempts"][0]["ranks"], record["attempts"][0]["parallelism"]) == (2, "ddp")
+    assert stage("train", together, *TWO[2:]).result["reused"] is True
+    (health,) = together.glob("runs/*/health/*.jsonl")
+    figures = json.loads(health.read_text().splitlines()[-1])
+    assert {"straggler_spread", "messages_per_second", "bandwidth_share", "data_wait"} <= figures.keys()
+
+
+def test_whatever_is_killed_the_run_ends_as_if_nothing_had_happened(
+    finished: Finished, together: Path, tmp_path: Path
+) -> None:
+    """D26, D28, G55, G56: SIGTERM to the command, kill -9 of it, kill -9 of one rank, one after the other."""
+    root = dataset_only(finished, tmp_path / "root")
+    with start(root) as process:
+        wait_for(process, 7)
+        process.terminate()
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 143, err
+    assert "its state was saved" in err.splitlines()[-1]
+    assert attempts(root)[0]["end_reason"].endswith("its state was saved")
+
+    with start(root) as process:
+        wait_for(process, 17)
+        below = children(process.pid)
+        assert len(below) >= 3  # torchrun and two ranks
+        process.kill()
+    assert gone(below), "a training process outlived the command"
+
+    with start(root) as process:
+        wait_for(process, 27)
+        os.kill(children(process.pid)[1], signal.SIGKILL)
+        out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert json.loads(out)["steps"] == 40
+    assert len(attempts(root)) == 4
+    assert all(attempt["resumed_from"] for attempt in attempts(root)[1:])
+    assert kept(root) == kept(together)
+
+
+def test_an_error_that_was_raised_on_purpose_is_not_tried_again(finished: Finished, tmp_path: Path) -> None:
+    """D2, D28: the group is not started anew, and the command ends with the error and its code."""
+    root = dataset_only(finished, tmp_path / "root")
+    done = stage("train", root, *TWO, "training.learning_rate=1e30", "training.evaluation_every=0")
+    assert done.code == 3
+    assert [line for line in done.said if line.startswith("hopline: ")] == [
+        f"hopline: {attempts(root)[0]['end_reason']}"
+    ]
+    assert len(attempts(root)) == 1
+
+
+def test_processes_that_were_not_told_how_to_share_are_refused(finished: Finished, tmp_path: Path) -> None:
+    """D28."""
+    root = dataset_only(finished, tmp_path / "root")
+    done = stage("train", root, "cluster.processes=2")
+    assert done.code == 2
+    assert "training.parallelism: found none, and 2 processes train together" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "config", "expected"),
+    [
+        ({}, {}, Group(1, (), True)),
+        ({}, {"processes": 2}, Group(1, ("--nproc-per-node=2",), False)),
+        ({"PET_NPROC_PER_NODE": "2"}, {}, Group(1, (), False)),
+        ({"PET_NNODES": "2", "PET_NPROC_PER_NODE": "8"}, {"processes": 4}, Group(2, (), False)),
+        ({"PET_NNODES": "1:4", "PET_RDZV_ENDPOINT": "host:1"}, {}, Group(4, ("--nproc-per-node=1",), False)),
+    ],
+)
+def test_the_group_is_as_torchruns_variables_say(
+    environment: dict[str, str], config: dict[str, int], expected: Group
+) -> None:
+    found = Group.of(ClusterConfig(**config), environment)
+    ignored = ("--max-restarts", "--rdzv-", "--local-addr")
+    told = tuple(argument for argument in found.arguments if not argument.startswith(ignored))
+    assert (found.nodes, told, found.is_single) == (expected.nodes, expected.arguments, expected.is_single)
+    assert any(argument.startswith("--rdzv-") for argument in found.arguments) is (
+        found.nodes == 1 and "PET_RDZV_ENDPOINT" not in environment
+    )
+
+
+def test_a_number_of_nodes_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="PET_NNODES: found 'two', expected a number"):
+        Group.of(ClusterConfig(), {"PET_NNODES": "two"})
+
+
+def test_the_result_is_that_of_a_stage(together: Path, finished: Finished) -> None:
+    result = stage("train", together, *TWO).result
+    assert result["reused"] is True
+    assert content(result, together).keys() == content(finished.results["train"], finished.root).keys()

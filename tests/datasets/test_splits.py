@@ -10,7 +10,7 @@ import pytest
 
 from hopline.config import DatasetConfig, KindShares
 from hopline.datasets.draws import Draws, philox_key
-from hopline.datasets.splits import SPLITS, NameSplits, QuerySplits, is_calibration
+from hopline.datasets.splits import SPLITS, NameSplits, QuerySplits, is_calibration, split_rule
 from hopline.datasets.wishes import Wish, WishList
 from hopline.graph import AnswerMode, QueryKind, Status
 
@@ -140,3 +140,30 @@ def test_a_wish_is_given_up_step_by_step() -> None:
     assert wish.relaxed(200, made).kind is QueryKind.LINK
     assert wish.relaxed(400, made).kind is QueryKind.MULTI_HOP
     assert wish.relaxed(400, made).mode is AnswerMode.ENTITIES
+
+
+@pytest.mark.parametrize(
+    ("keys", "from_examples", "said"),
+    [
+        ({}, False, "examples are drawn for each split by a counter"),
+        ({"query_split": "length", "test_max_hops": 9}, False, "test has longer chains than the others"),
+        (
+            {"source": "x"},
+            False,
+            "triples keep the split of their file; a generated query is divided by a salted hash of",
+        ),
+        (
+            {"source": "x", "triple_split": "entity", "query_split": "signature"},
+            False,
+            "both of its entities; a generated ",
+        ),
+        ({"source": "x", "triple_split": "triple"}, False, "a triple and its reverse together"),
+        (
+            {"source": "x", "query_split": "signature"},
+            True,
+            "any other is divided by a salted hash of its chain of relations",
+        ),
+    ],
+)
+def test_the_rule_in_words(keys: dict[str, Any], from_examples: bool, said: str) -> None:
+    assert said in split_rule(DatasetConfig(**keys), from_examples=from_examples)

@@ -54,6 +54,8 @@ def test_a_config_of_the_repository_runs_end_to_end(
     assert index.imported is not None
     assert index.imported.warnings() == ()
     manifest = json.loads(Path(record["publish"]["manifest_uri"].removeprefix("file://")).read_text())
+    kept = "lines keep the split that they name" if config == "relations" else "triples keep the split of their file"
+    assert manifest["dataset"]["split_rule"].startswith(kept)
     assert [file["sha256"] for file in manifest["dataset"]["source"]["files"]] == [
         file.sha256 for file in index.source.files
     ]

@@ -15,7 +15,7 @@ from hopline.config import DatasetConfig
 from hopline.datasets.draws import hash64, threshold
 from hopline.datasets.rulebook import Chain, invert_chain
 
-__all__ = ["SPLITS", "NameSplits", "QuerySplits", "is_calibration"]
+__all__ = ["SPLITS", "NameSplits", "QuerySplits", "is_calibration", "split_rule"]
 
 SPLITS: Final = ("train", "valid", "calibration", "test")
 """Every split, in canonical order."""
@@ -109,3 +109,25 @@ class NameSplits:
 def is_calibration(seed: int, share: float, *numbers: int) -> bool:
     """Whether an item of valid, given as integers, is carved out for calibration."""
     return hash64(f"hopline-calibration:{seed}".encode(), *numbers) < threshold(share)
+
+
+_TRIPLES: Final = {
+    "given": "triples keep the split of their file",
+    "triple": "triples are divided by a salted hash of each, a triple and its reverse together",
+    "entity": "entities are divided by a salted hash of each, and a triple is in the split of both of its entities",
+}
+_QUERIES: Final = {
+    "query": "by a salted hash of the query",
+    "signature": "by a salted hash of its chain of relations",
+    "length": "by its hops, the longer ones for test, and otherwise by a salted hash of the query",
+}
+
+
+def split_rule(config: DatasetConfig, *, from_examples: bool) -> str:
+    """How a dataset was divided, in words for its manifest. ``from_examples``: the source holds examples, not triples."""
+    if config.source == "synthetic":
+        rule = "examples are drawn for each split by a counter"
+        return f"{rule}; test has longer chains than the others" if config.query_split == "length" else rule
+    if from_examples:
+        return f"lines keep the split that they name; any other is divided {_QUERIES[config.query_split]}"
+    return f"{_TRIPLES[config.triple_split]}; a generated query is divided {_QUERIES[config.query_split]}"

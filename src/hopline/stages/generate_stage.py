@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hopline.config import ResolvedConfig
+from hopline.config import DatasetConfig, ResolvedConfig
 from hopline.datasets import SPLITS, Dataset, DatasetIndex, build_dataset
 from hopline.datasets.index import INDEX_FILE
+from hopline.datasets.splits import split_rule
 from hopline.errors import IntegrityError
 from hopline.progress import Event, EventSink, NullSink
 from hopline.stages.inputs import dataset_request
@@ -19,7 +20,7 @@ from hopline.stages.work import exclusive, work_folder
 from hopline.storage import Store
 from hopline.storage.folders import check_files, put_folder
 
-__all__ = ["generate", "open_dataset", "read_index"]
+__all__ = ["generate", "open_dataset", "read_index", "split_rule_of"]
 
 
 def generate(config: ResolvedConfig, *, root: str, sink: EventSink | None = None) -> GenerateResult:
@@ -94,6 +95,12 @@ def read_index(store: Store, dataset_hash: str) -> DatasetIndex:
             "the index was altered: remove the folder to make the dataset again"
         )
     return index
+
+
+def split_rule_of(index: DatasetIndex) -> str:
+    """How a dataset was divided, in words."""
+    from_examples = index.source.files != () and index.vocabulary.entities is None
+    return split_rule(DatasetConfig.model_validate(index.config), from_examples=from_examples)
 
 
 def _verified(store: Store, dataset_hash: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Final
 
 import hopline
 from hopline.config import ResolvedConfig
@@ -53,7 +52,7 @@ from hopline.progress import Event, EventSink, NullSink
 from hopline.stages.checkpoints import load_candidate
 from hopline.stages.evaluate_stage import CARD_FILE, REPORT_FILE
 from hopline.stages.evaluation_record import METRICS_FILE, EvaluationRecord
-from hopline.stages.generate_stage import read_index
+from hopline.stages.generate_stage import read_index, split_rule_of
 from hopline.stages.identity import STAGE_PACKAGES, stage_code
 from hopline.stages.inputs import publish_request
 from hopline.stages.requests import Request, read_record, write_record
@@ -65,8 +64,6 @@ from hopline.storage import Store, canonical_json
 from hopline.storage.folders import read_file
 
 __all__ = ["publish"]
-
-_SPLIT_RULE: Final = "examples are drawn for each split by a counter; triples keep the split of their file"
 
 
 def publish(
@@ -166,7 +163,7 @@ def _build(
     return Manifest.build(
         name=name,
         subjects=subjects,
-        dataset=dataset_part(index, split_rule=_SPLIT_RULE),
+        dataset=dataset_part(index, split_rule=split_rule_of(index)),
         code=code_part({stage: stage_code(stage) for stage in STAGE_PACKAGES}, work_tree=_work_tree()),
         config=config_part(config),
         environment=environment_part(run.run_manifest),

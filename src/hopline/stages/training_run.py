@@ -46,10 +46,11 @@ def carry_out(config: GraphConfig, store: Store, dataset: Dataset, run_hash: str
         TerminatedError: SIGTERM arrived at one of the processes; the training state was saved.
         HoplineError: as the trainer and the store.
     """
-    device = rank_device(resolve_device("auto"))
-    world = setup_distributed(device)
-    settle_threads(world.local_size)
+    device = resolve_device("auto")
+    # Before rank_device, which starts CUDA: what makes cuBLAS deterministic has to be set by then.
     determinism = seed_everything(config.training.seed, deterministic=config.training.deterministic, device=device)
+    world = setup_distributed(rank_device(device))
+    settle_threads(world.local_size)
     with _stop_flag() as stop:
         while True:
             run = _Run(config, store, dataset, run_hash, sink, world, determinism)

@@ -16,7 +16,7 @@ from hopline.config import load_config
 from hopline.lineage import Manifest
 from hopline.storage import sha256_bytes
 from tests.stages.conftest import Finished
-from tests.stages.workbench import CONFIG, STAGES, Forks, chain, content, flip, hopline, options, reused, stage, tree
+from tests.stages.workbench import CONFIG, STAGES, chain, content, flip, hopline, options, reused, stage, tree
 
 NOBODY = 65534
 
@@ -218,19 +218,22 @@ def test_an_altered_candidate(finished: Finished, root: Path, file: str) -> None
     assert not (root / "models").exists()
 
 
-def test_altered_training_states_are_passed_over(finished: Finished, root: Path, forks: Forks, tmp_path: Path) -> None:
-    """The newest that can be read is continued from; the warning names what was altered."""
-    fresh = tmp_path / "fresh"
-    shutil.copytree(root / "datasets", fresh / "datasets")
-    shutil.copytree(root / "requests/generate", fresh / "requests/generate")
-    assert forks("train", *options(fresh), kill_after='"step": 6, "total": 6, "loss"').code == -9
-    flip(only(fresh, "runs/*/checkpoints/step-00000004/state.json"))
-    done = stage("train", fresh)
-    assert content(done.result, fresh) == content(finished.results["train"], finished.root)
-    assert any(
-        "step-00000004" in e["message"] or "step 4" in e["message"] for e in done.events if e["kind"] == "warning"
-    )
-    assert any("continues from step 2" in e["message"] for e in done.events if e["kind"] == "note")
+@pytest.mark.parametrize("file", ["state.json", "index.json"])
+def test_altered_training_states_are_passed_over(finished: Finished, root: Path, file: str) -> None:
+    """G55, D36: the newest that can be read is continued from; the warning names what was altered."""
+    forget(root, "train")
+    run = only(root, "runs/*")
+    for name in ("run.json", "steps.jsonl"):
+        (run / name).unlink()
+    newest = max(run.glob("checkpoints/*"))
+    assert newest.name == "step-00000006"
+    flip(only(newest, f"**/{file}"), 0)
+    done = stage("train", root)
+    assert content(done.result, root) == content(finished.results["train"], finished.root)
+    (warning,) = [event["message"] for event in done.events if event["kind"] == "warning"]
+    assert warning.startswith("the training state of step 6 cannot be used: ")
+    assert file in warning
+    assert any("continues from step 4" in event["message"] for event in done.events if event["kind"] == "note")
 
 
 @pytest.mark.parametrize("file", ["metrics.json", "report.html", "index.json"])

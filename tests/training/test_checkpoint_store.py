@@ -91,6 +91,19 @@ def test_half_a_state_is_none_and_is_swept_away(states: Checkpoints, base: Path,
     assert sorted(path.name for path in base.rglob("*") if path.is_file()) == ["index.json", "one"]
 
 
+def test_a_state_with_a_damaged_index_stops_no_sweep(states: Checkpoints, base: Path, tmp_path: Path) -> None:
+    """G55, D36: what restores the states finds it and says so, and falls back; nothing of it is taken for a remnant."""
+    save(states, 4, tmp_path, one="1")
+    save(states, 8, tmp_path, one="2")
+    put(states, 12, tmp_path, "t/one", "3")
+    (base / "step-00000008" / "index.json").write_bytes(b"[]")
+    states.sweep()
+    assert states.committed() == [4, 8]
+    assert content(states, 4) == {"one": "1"}
+    assert (base / "step-00000008" / "t" / "one").read_text() == "2"
+    assert not list((base / "step-00000012").rglob("*"))
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "append", "remove"])
 def test_a_damaged_file_is_found_and_named(states: Checkpoints, base: Path, tmp_path: Path, damage: str) -> None:
     """G63, D36: before anybody uses it."""

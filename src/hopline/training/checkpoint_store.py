@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from hopline.errors import DataError
 from hopline.storage import Store, sha256_bytes, sha256_file
 from hopline.storage.folders import FolderFile, FolderIndex, delete_folder
 
@@ -82,13 +83,21 @@ class Checkpoints:
         delete_folder(self.store, self._folder(step))
 
     def sweep(self) -> None:
-        """Remove the files that belong to no committed state: what a killed process left. Nobody may be saving meanwhile."""
+        """Remove the files that belong to no committed state: what a killed process left. Nobody may be saving meanwhile.
+
+        A state whose index is damaged is left as it is: whoever restores it says so.
+        """
         whole: set[str] = set()
+        damaged: list[str] = []
         for step in self.committed():
-            files = self.index(step)[0].files
+            try:
+                files = self.index(step)[0].files
+            except DataError:
+                damaged.append(f"{self._folder(step)}/")
+                continue
             whole |= {self._index(step), *(f"{self._folder(step)}/{file.path}" for file in files)}
         for info in list(self.store.list(f"{self.prefix}/")):
-            if info.key not in whole:
+            if info.key not in whole and not info.key.startswith(tuple(damaged)):
                 self.store.delete(info.key)
 
     def _clear(self, step: int, keep: set[str]) -> None:

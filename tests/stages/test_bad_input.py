@@ -16,7 +16,7 @@ from hopline.config import load_config
 from hopline.lineage import Manifest
 from hopline.storage import sha256_bytes
 from tests.stages.conftest import Finished
-from tests.stages.workbench import CONFIG, STAGES, chain, content, flip, hopline, options, reused, stage, tree
+from tests.stages.workbench import CONFIG, STAGES, Forks, chain, content, flip, hopline, options, reused, stage, tree
 
 NOBODY = 65534
 

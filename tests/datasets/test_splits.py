@@ -15,9 +15,9 @@ from hopline.datasets.wishes import Wish, WishList
 from hopline.graph import AnswerMode, QueryKind, Status
 
 
-def wishes(config: DatasetConfig, split: str = "train", count: int = 3000, *, link: bool = True) -> list[Wish]:
+def wishes(config: DatasetConfig, split: str = "train", count: int = 3000) -> list[Wish]:
     key = philox_key(0, "wishes")
-    made = WishList(config, link=link)
+    made = WishList(config)
     return [made.wish(Draws(key, 0, index), split) for index in range(count)]
 
 
@@ -106,12 +106,12 @@ def test_wishes_follow_the_shares() -> None:
     made = wishes(config)
     kinds = Counter(wish.kind for wish in made)
     assert QueryKind.COUNT not in kinds
-    assert kinds[QueryKind.MULTI_HOP] == pytest.approx(1500, rel=0.1)
-    assert kinds[QueryKind.LINK] == pytest.approx(375, rel=0.2)
+    assert kinds[QueryKind.MULTI_HOP] == pytest.approx(1714, rel=0.1)
+    assert kinds[QueryKind.RELATION] == pytest.approx(429, rel=0.2)
     statuses = Counter(wish.status for wish in made)
     assert statuses[Status.MISSING] == pytest.approx(900, rel=0.12)
     assert statuses[Status.CONTRADICTED] == pytest.approx(600, rel=0.12)
-    assert QueryKind.LINK not in {wish.kind for wish in wishes(config, link=False)}
+    assert QueryKind.LINK not in {wish.kind for wish in made}
 
 
 def test_hops_are_those_of_the_config_and_longer_in_test() -> None:
@@ -133,13 +133,13 @@ def test_an_entity_query_of_one_hop_is_left_to_link() -> None:
 
 
 def test_a_wish_is_given_up_step_by_step() -> None:
-    made = WishList(DatasetConfig(), link=True)
+    made = WishList(DatasetConfig())
     wish = Wish(QueryKind.RELATION, 2, 1, Status.MISSING)
     assert wish.relaxed(10, made) is wish
     assert wish.relaxed(100, made) == Wish(QueryKind.RELATION, 2, 1, Status.SUPPORTED)
-    assert wish.relaxed(200, made).kind is QueryKind.LINK
-    assert wish.relaxed(400, made).kind is QueryKind.MULTI_HOP
-    assert wish.relaxed(400, made).mode is AnswerMode.ENTITIES
+    assert wish.relaxed(200, made).kind is QueryKind.MULTI_HOP
+    assert wish.relaxed(200, made).mode is AnswerMode.ENTITIES
+    assert wish.relaxed(400, made).kind is QueryKind.COUNT
 
 
 @pytest.mark.parametrize(

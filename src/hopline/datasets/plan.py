@@ -239,7 +239,7 @@ def make_plan(config: DatasetConfig, source: SourceFiles) -> Plan:
         identity=config.entities == "identity",
         rules=mine_rules(graph, config.seed),
     )
-    if not WishList(config, link=False).kinds:
+    if not WishList(config).kinds:
         if config.link_queries == "none":
             raise ConfigError(
                 "dataset.link_queries is none and dataset.kinds asks for nothing else; give a kind a share"

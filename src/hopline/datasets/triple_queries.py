@@ -45,7 +45,7 @@ class TripleQueries:
         self._config = config
         self._key = philox_key(config.seed, "triple-queries")
         self._splits = QuerySplits(config, data.num_relations)
-        self._wishes = WishList(config, link=False)
+        self._wishes = WishList(config)
         self._true = {(h, r, t) for triples in data.triples.values() for h, r, t in triples.tolist()}
 
     def unit(self, split: str, index: int, example_id: int) -> tuple[ReasoningExample, int]:

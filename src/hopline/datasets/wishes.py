@@ -1,4 +1,4 @@
-"""What a generated example should be: its kind, its hops and its status, drawn by the shares of the config."""
+"""What an example drawn from triples should be: its kind, its hops and its status, by the shares of the config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ _KIND_AFTER: Final = 192
 """Attempts after which another kind will do; so on every that many."""
 
 _MODES: Final = {
-    QueryKind.LINK: AnswerMode.ENTITIES,
     QueryKind.MULTI_HOP: AnswerMode.ENTITIES,
     QueryKind.COUNT: AnswerMode.COUNT,
     QueryKind.AGGREGATE: AnswerMode.AGGREGATE,
@@ -50,19 +49,15 @@ class Wish:
 
 
 class WishList:
-    """The shares of a config.
-
-    Args:
-        config: the section.
-        link: whether link queries are generated like the other kinds.
+    """The shares of a config, but of link queries: those are not drawn, every triple is one.
 
     Attributes:
         kinds: the kinds with a share; empty if nothing is generated.
     """
 
-    def __init__(self, config: DatasetConfig, *, link: bool) -> None:
+    def __init__(self, config: DatasetConfig) -> None:
         shares = {kind: getattr(config.kinds, kind.value) for kind in QueryKind}
-        self.kinds = tuple(kind for kind, share in shares.items() if share and (link or kind is not QueryKind.LINK))
+        self.kinds = tuple(kind for kind, share in shares.items() if share and kind is not QueryKind.LINK)
         self._cumulative = list(accumulate(int(shares[kind] * 1_000_000) + 1 for kind in self.kinds))
         self._config = config
         self._missing = threshold(config.missing_share)

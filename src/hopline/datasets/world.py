@@ -86,20 +86,6 @@ class World:
         relation = signed if signed < self.num_relations else self.inverse[signed - self.num_relations]
         return self._table[state][relation + 1]
 
-    def written(self, relation: int, draws: Draws) -> int:
-        """A relation, or its inverse read backwards, which says the same."""
-        return relation if draws.word() & 1 else self.inverse[relation] + self.num_relations
-
-    def expand(self, relation: int, hops: int, draws: Draws) -> tuple[int, ...]:
-        """A chain of some hops that the rules reduce to the relation."""
-        if hops == 1:
-            return (self.inverse[relation] + self.num_relations,)
-        chain = [relation]
-        while len(chain) < hops:
-            place = draws.below(len(chain))
-            chain[place : place + 1] = draws.choice(self.pairs[chain[place]])
-        return tuple(self.written(relation, draws) for relation in chain)
-
     def _draw_pairs(self, draws: Draws) -> list[list[tuple[int, int]]]:
         """For each relation, the pairs of relations that its rules compose it of."""
         pairs: list[dict[tuple[int, int], None]] = [{} for _ in range(self.num_relations)]

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pytest
 from hopline.config import ClusterConfig
 from hopline.errors import ConfigError
 from hopline.stages.train_group import Group
+from hopline.storage import open_store
 from tests.stages.conftest import Finished
 from tests.stages.workbench import content, options, stage
 
@@ -139,6 +141,46 @@ def test_whatever_is_killed_the_run_ends_as_if_nothing_had_happened(
     assert kept(root) == kept(together)
 
 
+@pytest.mark.s3
+def test_two_machines_share_no_disk(finished: Finished, tmp_path: Path, s3_root: str) -> None:
+    """G7, G55, D26: each has its own folders; dataset, states and candidates go through the root, and so does the end."""
+    local = dataset_only(finished, tmp_path / "root")
+    store = open_store(s3_root)
+    for path in (each for each in local.rglob("*") if each.is_file()):
+        store.put_bytes(path.relative_to(local).as_posix(), path.read_bytes())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    machines = []
+    for node in (0, 1):
+        for name in ("tmp", "cache", "home"):
+            (tmp_path / f"node-{node}" / name).mkdir(parents=True)
+        environment = {
+            **os.environ,
+            "TMPDIR": str(tmp_path / f"node-{node}" / "tmp"),
+            "HOPLINE_CACHE": str(tmp_path / f"node-{node}" / "cache"),
+            "HOME": str(tmp_path / f"node-{node}" / "home"),
+            "PET_NNODES": "2",
+            "PET_NPROC_PER_NODE": "1",
+            "PET_NODE_RANK": str(node),
+            "PET_MASTER_ADDR": "127.0.0.1",
+            "PET_MASTER_PORT": str(port),
+        }
+        command = [HOPLINE, "train", *options(s3_root, *TWO[:1], "training.log_every=1")]
+        machines.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        )
+    said = [machine.communicate(timeout=200) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], said
+    one, other = (json.loads(out) for out, _ in said)
+    assert one["run_hash"] == other["run_hash"]
+    assert one["candidates"] == other["candidates"]
+    run = f"runs/{one['run_hash']}"
+    assert json.loads(store.get_bytes(f"{run}/run.json"))["run_manifest"]["topology"]["nodes"] == 2
+    assert [json.loads(store.get_bytes(f"{run}/attempts/0001.json"))["ranks"]] == [2]
+    assert len([info for info in store.list(f"{run}/checkpoints/") if info.key.endswith(".distcp")]) >= 4
+
+
 def test_an_error_that_was_raised_on_purpose_is_not_tried_again(finished: Finished, tmp_path: Path) -> None:
     """D2, D28: the group is not started anew, and the command ends with the error and its code."""
     root = dataset_only(finished, tmp_path / "root")
@@ -161,7 +203,7 @@ def test_processes_that_were_not_told_how_to_share_are_refused(finished: Finishe
 @pytest.mark.parametrize(
     ("environment", "config", "expected"),
     [
-        ({}, {}, Group(1, (), True)),
+        ({}, {}, Group(1, ("--nproc-per-node=1",), True)),
         ({}, {"processes": 2}, Group(1, ("--nproc-per-node=2",), False)),
         ({"PET_NPROC_PER_NODE": "2"}, {}, Group(1, (), False)),
         ({"PET_NNODES": "2", "PET_NPROC_PER_NODE": "8"}, {"processes": 4}, Group(2, (), False)),

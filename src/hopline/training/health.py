@@ -10,7 +10,36 @@ import torch
 
 from hopline.training.distributed import World
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "Stopwatch"]
+
+
+class Stopwatch:
+    """Seconds between two places of a step, by the device's own clock where it works behind the host's back."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+        if device.type == "cuda":
+            first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            self._events = first, second
+        self._start = self._stop = 0.0
+
+    def start(self) -> None:
+        """The first place."""
+        self._start = time.monotonic()
+        if self._events is not None:
+            self._events[0].record()
+
+    def stop(self) -> None:
+        """The second place."""
+        self._stop = time.monotonic()
+        if self._events is not None:
+            self._events[1].record()
+
+    def seconds(self) -> float:
+        """How long it took. On CUDA something has to have been read back since: this waits for nothing."""
+        if self._events is not None:
+            return float(self._events[0].elapsed_time(self._events[1])) / 1000
+        return self._stop - self._start
 
 
 class Clock:
@@ -49,7 +78,7 @@ class Clock:
         Args:
             examples: scored rows of all processes.
             messages: messages of this process.
-            own_seconds: what this process computed before it began to exchange gradients.
+            own_seconds: what this process computed before the backward pass in which gradients are exchanged.
         """
         self._examples += examples
         self._messages += messages
@@ -62,7 +91,8 @@ class Clock:
         ``examples_per_second`` and ``messages_per_second`` of all together; ``bandwidth_share``, the part of what memory
         can copy that the messages need at least; ``data_wait``, the share of the time that the slowest loader was waited
         for; ``straggler_spread``, by how much of their mean the slowest and the fastest process differ in their own
-        computing; ``eta_seconds``; ``memory_bytes``, the most that a GPU held.
+        computing (those of a sharded model wait for each other while they compute); ``eta_seconds``; ``memory_bytes``,
+        the most that a GPU held.
         """
         elapsed = max(time.monotonic() - self._start, 1e-9)
         memory = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else 0

@@ -23,7 +23,7 @@ class TrainStepOutput:
         examples: scored rows, twins included.
         verdict: whether the update was applied, and if not, why.
         stopping: some process was asked to stop.
-        own_seconds: what this process computed before it began to exchange gradients.
+        own_seconds: what this process computed before the backward pass in which gradients are exchanged.
     """
 
     step: int

@@ -7,6 +7,7 @@ the mean over all scored rows, whatever each process holds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -85,10 +86,27 @@ class ParallelStep:
         """The model's outputs alone; collective if the model is sharded."""
         return self._module.infer(batch)
 
-    def backward(self, batch: GraphBatch, *, step: int, rows: int, weight: float, last: bool, scaler: Any) -> Tensor:
+    def backward(
+        self,
+        batch: GraphBatch,
+        *,
+        step: int,
+        rows: int,
+        weight: float,
+        last: bool,
+        scaler: Any,
+        between: Callable[[], None] = lambda: None,
+    ) -> Tensor:
         """Forward and backward of one chunk; gradients are added up, and exchanged with the last chunk of a step.
 
         A sharded model exchanges with every chunk: it never holds a whole gradient.
+
+        Args:
+            batch: the chunk.
+            step, rows, weight: as :meth:`StepModule.forward` takes them; ``rows`` is its divisor.
+            last: no chunk of the step follows.
+            scaler: of the loss.
+            between: called after the forward pass; gradients travel during the backward pass.
 
         Returns:
             This chunk's share of the loss and of the components, ``[1 + COMPONENTS]``.
@@ -98,6 +116,7 @@ class ParallelStep:
             quiet = self._ddp.no_sync()
         with quiet:
             result = self._run(batch, step=step, divisor=float(rows), weight=weight)
+            between()
             scaler.scale(result.total * self._world.size).backward()
         figures: Tensor = result.figures
         return figures

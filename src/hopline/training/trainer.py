@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -22,6 +21,7 @@ from hopline.training.checkpoint_store import Checkpoints
 from hopline.training.device import rank_device, require_device_memory, resolve_device
 from hopline.training.distributed import ALONE, World, current_world
 from hopline.training.guard import Verdict, judge_update, require_convergence
+from hopline.training.health import Stopwatch
 from hopline.training.loop import Evaluate, TrainingLoop
 from hopline.training.losses import COMPONENTS
 from hopline.training.optimizer import build_optimizer, set_learning_rate
@@ -90,6 +90,7 @@ class GraphTrainer:
         self.log = StepLog()
         self.stop_reason: str | None = None
         self._scaler = make_scaler(self.effective_precision, self.device)
+        self._own_time = Stopwatch(self.device)
         self._sink = sink or NullSink()
         self._restored = False
         if self.effective_precision != config.training.precision:
@@ -252,7 +253,7 @@ class GraphTrainer:
             ValueError: there is no example.
             TrainingDivergedError: too many updates in a row were not finite.
         """
-        start = time.monotonic()
+        self._own_time.start()
         chunks, rows = batches.chunks, batches.rows
         if not rows:
             raise ValueError("a step needs at least one example")
@@ -272,7 +273,6 @@ class GraphTrainer:
         figures = torch.zeros(2 + len(COMPONENTS), device=self.device)
         for chunk in chunks[:-1]:
             figures[:-1] += self._backward(chunk, rows, last=False)
-        own_seconds = time.monotonic() - start
         figures[:-1] += self._backward(chunks[-1], rows, last=True)
         self._scaler.unscale_(self.optimizer)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -296,7 +296,7 @@ class GraphTrainer:
             examples=rows,
             verdict=verdict,
             stopping=stopping > 0,
-            own_seconds=own_seconds,
+            own_seconds=self._own_time.seconds(),
         )
 
     def _backward(self, chunk: Chunk, rows: int, *, last: bool) -> torch.Tensor:
@@ -308,6 +308,7 @@ class GraphTrainer:
             weight=chunk.weight,
             last=last,
             scaler=self._scaler,
+            between=self._own_time.stop,
         )
 
     def _update(self, grad_norm: float, loss: float) -> Verdict:

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from hopline.errors import ConfigError
-from hopline.training import GraphTrainer, rank_device, require_device_memory, resolve_device
-from hopline.training.device import check_memory, training_bytes
+from hopline.model.footprint import rank_memory
+from hopline.training import GraphTrainer, World, rank_device, require_device_memory, resolve_device
+from hopline.training.device import check_memory, sharded_bytes, training_bytes
 
 GIB = 1 << 30
 
@@ -76,6 +77,37 @@ def test_a_training_that_cannot_fit_is_refused_with_figures() -> None:
     ):
         check_memory(86 * GIB, 100 * GIB, 200 * GIB, "cuda:0")
     require_device_memory(nn.Linear(2, 2), torch.device("cpu"))
+
+
+def test_shards_need_their_part_and_what_is_gathered(bench) -> None:
+    """G3, D48: as `hopline model show` counts it; buffers are divided with the rest."""
+    model = bench.model(bench.config({"hidden_dim": 16, "layers": 3}))
+    buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    for shards in (2, 8):
+        shown = rank_memory(model, parallelism="fsdp", world=shards, half=False)
+        assert sharded_bytes(model, shards) == pytest.approx(shown.total + buffers / shards, abs=16)
+    assert sharded_bytes(model, 1) == training_bytes(model)
+    assert sharded_bytes(model, 8) > training_bytes(model) / 8
+
+
+@pytest.mark.parametrize(("parallelism", "shards"), [("fsdp", 8), ("ddp", 1)])
+def test_the_trainer_knows_whether_its_model_is_sharded(
+    bench, monkeypatch: pytest.MonkeyPatch, parallelism: str, shards: int
+) -> None:
+    """G3, D48."""
+
+    class CheckedError(Exception):
+        pass
+
+    def check(model: nn.Module, device: torch.device, **options: int) -> None:
+        assert options == {"shards": shards}
+        assert not any(parameter.requires_grad for parameter in model.query_encoder.parameters())
+        raise CheckedError
+
+    monkeypatch.setattr("hopline.training.trainer.current_world", lambda: World(rank=3, size=8))
+    monkeypatch.setattr("hopline.training.trainer.require_device_memory", check)
+    with pytest.raises(CheckedError):
+        bench.trainer(bench.config(parallelism=parallelism, freeze_query_encoder=True), distributed=True)
 
 
 def test_memory_is_checked_before_the_weights_move(bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from hopline.errors import ConfigError
+from hopline.model import GraphModel
+from hopline.model.footprint import rank_memory
 
 __all__ = [
     "DEVICE_MEMORY_HEADROOM",
@@ -78,18 +80,15 @@ def training_bytes(model: nn.Module) -> int:
     return total
 
 
-def sharded_bytes(model: nn.Module, shards: int) -> int:
-    """Bytes on each of ``shards`` devices: a part of the training, and the largest layer whole, with its gradient."""
+def sharded_bytes(model: GraphModel, shards: int) -> int:
+    """Bytes on each of ``shards`` devices: a part of the training, and what is gathered whole for a while."""
     if shards == 1:
         return training_bytes(model)
-    layers = getattr(getattr(model, "propagation", None), "layers", [])
-    inside: list[int] = [sum(p.numel() * p.element_size() for p in layer.parameters()) for layer in layers]
-    rest: int = sum(p.numel() * p.element_size() for p in model.parameters()) - sum(inside)
-    whole = 2 * max([*inside, rest])
-    return -(-training_bytes(model) // shards) + whole
+    gathered = rank_memory(model, parallelism="fsdp", world=shards, half=False).gathered
+    return -(-training_bytes(model) // shards) + gathered
 
 
-def require_device_memory(model: nn.Module, device: torch.device, *, shards: int = 1) -> None:
+def require_device_memory(model: GraphModel, device: torch.device, *, shards: int = 1) -> None:
     """Refuse a training that cannot fit, before the weights move.
 
     Args:

@@ -127,9 +127,9 @@ def sum_backward(grad: Tensor, states: Tensor, table: Tensor, routes: Routes) ->
     K = routes.blocks
     for_coefficient = states.new_empty((len(routes.source), K))
     ones = states.new_ones(states.shape[1] // K)
-    for a, b in _pieces(states, len(routes.source)):
-        product = states.index_select(0, routes.source[a:b]).mul_(grad.index_select(0, routes.target[a:b]))
-        torch.mv(product.view(-1, len(ones)), ones, out=for_coefficient[a:b].view(-1))
+    for source, target, out in _pieces(states, routes.source, routes.target, for_coefficient):
+        product = states.index_select(0, source).mul_(grad.index_select(0, target))
+        torch.mv(product.view(-1, len(ones)), ones, out=out.view(-1))
     for_table = torch.zeros_like(table).index_add_(0, routes.cell, for_coefficient)
     return _bags(grad, table, routes, routes.back_cell), for_table
 
@@ -165,9 +165,8 @@ class _PairCosines(torch.autograd.Function):
     def forward(ctx: Any, states: Tensor, left: Tensor, right: Tensor) -> Tensor:
         inverse = 1 / torch.linalg.vector_norm(states, dim=1).clamp_(min=_SHORTEST)
         out = states.new_empty(len(left))
-        for a, b in _pieces(states, len(left)):
-            product = states.index_select(0, left[a:b]).mul_(states.index_select(0, right[a:b]))
-            torch.sum(product, -1, out=out[a:b])
+        for one, other, product in _pieces(states, left, right, out):
+            torch.sum(states.index_select(0, one).mul_(states.index_select(0, other)), -1, out=product)
         scale = inverse.index_select(0, left).mul_(inverse.index_select(0, right))
         out.mul_(scale)
         ctx.save_for_backward(states, left, right, inverse, scale, out)
@@ -183,15 +182,16 @@ class _PairCosines(torch.autograd.Function):
         along = torch.zeros_like(inverse).index_add_(0, left, pull).index_add_(0, right, pull)
         along = along * inverse.square() * (inverse < 1 / _SHORTEST)
         for_states = states * along.neg()[:, None]
-        for a, b in _pieces(states, len(left)):
-            each = grad[a:b, None]
-            for_states.index_add_(0, left[a:b], states.index_select(0, right[a:b]).mul_(each))
-            for_states.index_add_(0, right[a:b], states.index_select(0, left[a:b]).mul_(each))
+        for one, other, each in _pieces(states, left, right, grad[:, None]):
+            for_states.index_add_(0, one, states.index_select(0, other).mul_(each))
+            for_states.index_add_(0, other, states.index_select(0, one).mul_(each))
         return for_states, None, None
 
 
-def _pieces(states: Tensor, length: int) -> Iterator[tuple[int, int]]:
-    """Ranges that cover ``[0, length)``."""
-    size = length if states.is_cuda else max(1, _PIECE_BYTES // (states.shape[1] * states.element_size()))
-    for start in range(0, length, max(size, 1)):
-        yield start, min(start + size, length)
+def _pieces(states: Tensor, *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Pieces of all tensors, cut alike, so that a state for each row of a piece stays in the cache of the threads."""
+    if states.is_cuda:
+        return iter([rows])
+    piece = _PIECE_BYTES * torch.get_num_threads()
+    size = max(1, piece // (states.shape[1] * states.element_size()))
+    return zip(*(torch.split(tensor, size) for tensor in rows), strict=True)

@@ -8,6 +8,8 @@ processor's cache. A GPU, autocast and torch.compile take the plain form.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +22,7 @@ from hopline.model.messages import Routes, message_sum, sum_backward, sum_forwar
 
 __all__ = ["NodePlan", "UpdateWeights", "update_nodes"]
 
-_PIECE_ROWS_BYTES: Final = 1 << 18
+_PIECE_ROWS_BYTES: Final = 1 << 19
 _EPS: Final = 1e-5
 
 
@@ -117,18 +119,22 @@ class _Update(torch.autograd.Function):
     ) -> Tensor:
         summed = sum_forward(states, table, plan.routes)
         new = torch.empty_like(states)
+        # Rows of mean 0, whatever goes in: what is left of the normalisation is a scale.
+        centre = [weight - weight.mean(0) for weight in (own, incoming, on_signal)]
+        from_states, from_summed, from_signal = (weight.t() for weight in centre)
+        bias = bias - bias.mean()
         kept: list[Tensor] = []
-        for a, b in _pieces(states):
-            into = summed[a:b].mul_(plan.inverse_degree[a:b])
-            inner = torch.addmm(bias, states[a:b], own.t()).addmm_(into, incoming.t())
-            inner.addmm_(signal[a:b], on_signal.t())
-            normed, _, scale = torch.native_layer_norm(inner, inner.shape[1:], None, None, _EPS)
-            graph = plan.graph[a:b]
-            inner = torch.addcmul(shift.index_select(0, graph), normed, gain.index_select(0, graph))
-            update = F.gelu(inner)
-            if mask is not None:
-                update *= mask[a:b]
-            torch.add(states[a:b], update, out=new[a:b])
+        pieces = _pieces(plan.graph, plan.inverse_degree, states, summed, signal, new, mask)
+        for graph, inverse, before, arriving, extra, after, dropped in pieces:
+            inner = torch.addmm(bias, before, from_states).addmm_(arriving.mul_(inverse), from_summed)
+            inner.addmm_(extra, from_signal)
+            length = torch.linalg.vector_norm(inner, dim=1, keepdim=True)
+            scale = (length.square_().div_(inner.shape[1])).add_(_EPS).rsqrt_()
+            normed = inner.mul_(scale)
+            update = F.gelu(torch.addcmul(shift.index_select(0, graph), normed, gain.index_select(0, graph)))
+            if dropped is not None:
+                update *= dropped
+            torch.add(before, update, out=after)
             kept += [normed, scale]
         ctx.plan = plan
         ctx.save_for_backward(states, table, signal, gain, shift, own, incoming, on_signal, mask, summed, *kept)
@@ -146,27 +152,34 @@ class _Update(torch.autograd.Function):
             torch.zeros_like(incoming),
             torch.zeros_like(on_signal),
         )
-        for index, (a, b) in enumerate(_pieces(states)):
+        pieces = _pieces(
+            plan.graph, plan.inverse_degree, states, summed, signal, new, mask, for_states, for_summed, for_signal
+        )
+        for index, (graph, inverse, before, arrived, extra, after, dropped, *out) in enumerate(pieces):
             normed, scale = kept[2 * index : 2 * index + 2]
-            graph = plan.graph[a:b]
             by_gain = gain.index_select(0, graph)
             inner = torch.addcmul(shift.index_select(0, graph), normed, by_gain)
-            grad = new[a:b] if mask is None else new[a:b] * mask[a:b]
-            grad = torch.ops.aten.gelu_backward(grad, inner)
+            grad = torch.ops.aten.gelu_backward(after if dropped is None else after * dropped, inner)
             for_shift.index_add_(0, graph, grad)
             for_gain.index_add_(0, graph, torch.mul(grad, normed, out=inner))
             # The derivative of the normalisation at its result: that has mean 0 and scale 1.
-            ones, zeros = torch.ones_like(scale), torch.zeros_like(scale)
             grad = torch.ops.aten.native_layer_norm_backward(
-                grad.mul_(by_gain), normed, [H], zeros, ones, None, None, [True, False, False]
+                grad.mul_(by_gain),
+                normed,
+                [H],
+                torch.zeros_like(scale),
+                torch.ones_like(scale),
+                None,
+                None,
+                [True, False, False],
             )[0].mul_(scale)
-            torch.addmm(new[a:b], grad, own, out=for_states[a:b])
-            torch.mm(grad, incoming, out=for_summed[a:b]).mul_(plan.inverse_degree[a:b])
-            torch.mm(grad, on_signal, out=for_signal[a:b])
+            torch.addmm(after, grad, own, out=out[0])
+            torch.mm(grad, incoming, out=out[1]).mul_(inverse)
+            torch.mm(grad, on_signal, out=out[2])
             turned = grad.t()
-            for_own.addmm_(turned, states[a:b])
-            for_incoming.addmm_(turned, summed[a:b])
-            for_on_signal.addmm_(turned, signal[a:b])
+            for_own.addmm_(turned, before)
+            for_incoming.addmm_(turned, arrived)
+            for_on_signal.addmm_(turned, extra)
             for_bias += grad.sum(0)
         sent, for_table = sum_backward(for_summed, states, table, plan.routes)
         for_states += sent
@@ -176,7 +189,12 @@ class _Update(torch.autograd.Function):
         )  # fmt: skip
 
 
-def _pieces(states: Tensor) -> list[tuple[int, int]]:
-    """Ranges that cover the rows."""
-    size = max(1, _PIECE_ROWS_BYTES // (states.shape[1] * states.element_size()))
-    return [(start, min(start + size, len(states))) for start in range(0, len(states), size)]
+def _pieces(graph: Tensor, inverse: Tensor, states: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
+    """Pieces of all tensors, cut alike, so large that each thread has its share in its cache; None stays None."""
+    piece = _PIECE_ROWS_BYTES * torch.get_num_threads()
+    size = max(1, piece // (states.shape[1] * states.element_size()))
+    cut = [
+        torch.split(tensor, size) if tensor is not None else itertools.repeat(None)
+        for tensor in (graph, inverse, states, *others)
+    ]
+    return zip(*cut, strict=False)

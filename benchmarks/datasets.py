@@ -299,7 +299,7 @@ def reading(folder: Path, *, quick: bool) -> list[Ratio]:
     for _ in range(10 if quick else 40):
         for name, work in works.items():
             # The best of a few: whoever shares the machine takes the caches away in between.
-            rates[name].append(max(count / seconds for seconds, count in (work() for _ in range(5))))
+            rates[name].append(max(count / seconds for seconds, count in (work() for _ in range(9))))
     shutil.rmtree(out)
     rate = {name: statistics.median(values) for name, values in rates.items()}
     ours, loop, geometric, alone = (rate[name] for name in ("ours", "loop", "geometric", "collated"))

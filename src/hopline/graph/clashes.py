@@ -33,7 +33,9 @@ def find_clashes(
     edges, R = len(source), num_relations
     ends = np.concatenate([target * (2 * R) + relation, source * (2 * R) + relation + R])
     several = _repeated(ends, nodes * 2 * R)
-    found = [(several % max(edges, 1), ends[several] % (2 * R))]
+    at_source = several >= edges
+    edge = several - edges * at_source
+    found = [(edge, relation[edge] + R * at_source)]
     low, high = np.minimum(source, target), np.maximum(source, target)
     width = int((high - low).max(initial=0)) + 1  # nodes of one graph are next to each other
     members = _repeated(low * width + high - low, nodes * width)

@@ -84,7 +84,7 @@ class StepModule(nn.Module):
         inputs = build_loss_inputs(
             self.model,
             batch,
-            self.infer(batch),
+            self._forward(batch),
             seed=config.training.seed,
             step=step,
             negatives_per_edge=config.loss.negatives_per_edge,
@@ -100,6 +100,9 @@ class StepModule(nn.Module):
 
         Under FSDP2 name it to ``register_fsdp_forward_method`` of the wrapped module to use it outside :meth:`forward`.
         """
+        return self._forward(batch)
+
+    def _forward(self, batch: GraphBatch) -> Forward:
         device = batch.kind.device
         with autocast(effective_precision(self.config.training.precision, device), device):
             forward: Forward = self.model(batch)

@@ -176,6 +176,11 @@ class Split:
         return int(self._unit_starts[-1])
 
     @property
+    def num_rows(self) -> int:
+        """Rows of all units, twins too."""
+        return int(self._rows.num_rows.sum())
+
+    @property
     def kinds(self) -> NDArray[np.int8]:
         """Index into KINDS of each unit, int8 ``[units]``."""
         return self._per_unit("kind")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -60,10 +59,9 @@ def check_dataset(place: DatasetPlace, *, deep: bool = False) -> Iterator[Claim]
 def _counts(split: Split, said: SplitIndex) -> Claim:
     """What the index counts, counted again."""
     name = f"{split.name} counts"
-    units = np.arange(len(split))
     found: dict[str, object] = {
         "examples": len(split),
-        "rows": int(split.sizes(units).rows.sum()) if len(units) else 0,
+        "rows": split.num_rows,
         "kinds": _count(split.kinds, [kind.value for kind in KINDS]),
         "hops": _count(split.hops, [str(hops) for hops in range(128)]),
         "statuses": _count(split.row_statuses, [status.value for status in STATUSES]),
@@ -83,8 +81,9 @@ def _counts(split: Split, said: SplitIndex) -> Claim:
 
 def _count(values: NDArray[np.int8], names: Sequence[str]) -> dict[str, int]:
     """How often each name occurs; a number that has none stands for itself."""
-    counts = Counter(values.tolist())
-    return {names[value] if 0 <= value < len(names) else str(value): n for value, n in sorted(counts.items())}
+    found, counts = np.unique(values, return_counts=True)
+    pairs = zip(found.tolist(), counts.tolist(), strict=True)
+    return {names[value] if 0 <= value < len(names) else str(value): count for value, count in pairs}
 
 
 def _blocks(split: Split) -> Iterator[str]:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 from conftest import Bench
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 
 from hopline.datasets import Dataset
@@ -67,17 +69,41 @@ def steps(bench: Ranked, mode: str, count: int, **training: Any) -> dict[str, An
     trainer, ids, units = bench.trainer(config), [], []
     losses, norms = [], []
     batches = bench.batches(config)
+    exchanges: list[str] = []
     for step in range(count):
+        if step == 1:
+            exchanges = counted_exchanges()
         mine = batches.step(step)
         ids.append([i for c in mine.chunks if c.weight for i in c.batch.example_id[~c.batch.is_twin].tolist()])
         units.append(mine.units.tolist())
         output = trainer.train_step(mine)
         losses.append(output.loss)
         norms.append(output.grad_norm)
+    exchanges = exchanges.copy()  # before anything else is exchanged
     gradients = None
     if mode != "fsdp":
         gradients = parameters_to_vector([p.grad for p in trainer.model.parameters()])
-    return result(trainer, losses=losses, norms=norms, ids=ids, units=units, gradients=gradients)
+    buckets = isinstance(trainer._step._run, DistributedDataParallel)
+    more = {"exchanges": exchanges, "buckets": buckets}
+    return result(trainer, losses=losses, norms=norms, ids=ids, units=units, gradients=gradients, **more)
+
+
+def counted_exchanges() -> list[str]:
+    """A list that grows by a name whenever this process itself exchanges something; what DDP sends is not seen."""
+    names: list[str] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        original = getattr(dist, name)
+
+        def exchange(*arguments: Any, **options: Any) -> Any:
+            names.append(name)
+            return original(*arguments, **options)
+
+        return exchange
+
+    for name in ("all_reduce", "broadcast", "all_gather", "all_gather_object", "broadcast_object_list", "barrier"):
+        setattr(dist, name, counted(name))
+    return names
 
 
 def ddp(bench: Ranked) -> dict[str, Any]:
@@ -107,11 +133,25 @@ def chunked_fsdp(bench: Ranked) -> dict[str, Any]:
 
 
 def dropout(bench: Ranked) -> dict[str, Any]:
-    """The random masks that this rank draws in its first step."""
-    from hopline.training.reproducibility import seed_step
+    """What this rank's generator gives when the model begins its first two steps, and its first step again."""
+    config = bench.config(parallelism="ddp")
+    trainer = bench.trainer(config)
+    masks: list[torch.Tensor] = []
 
-    seed_step(0, 0, bench.world.rank)
-    return {"masks": torch.rand(8)}
+    def look(*_: Any) -> None:
+        state = torch.get_rng_state()
+        masks.append(torch.rand(8))
+        torch.set_rng_state(state)
+
+    trainer.model.register_forward_pre_hook(look)
+    batches = bench.batches(config)
+    found = []
+    for step in (0, 1, 0):
+        trainer.state.step = step
+        masks.clear()
+        trainer.train_step(batches.step(step))
+        found.append(masks[0])
+    return {"masks": found}
 
 
 def parted(bench: Ranked) -> dict[str, Any]:
@@ -125,7 +165,8 @@ def parted(bench: Ranked) -> dict[str, Any]:
     first = parameters_to_vector(model.parameters()).detach().clone()
     trainer.train_step(bench.batches(config).step(0))
     last = parameters_to_vector(model.parameters()).detach().clone()
-    return {"own": own, "first": first, "last": last, "constant": model.constant}
+    again = setup_distributed(torch.device("cpu")) is bench.world is trainer.world
+    return {"own": own, "first": first, "last": last, "constant": model.constant, "again": again}
 
 
 def run(bench: Ranked, mode: str, name: str = "run", **options: Any) -> GraphTrainer:
@@ -175,6 +216,13 @@ def content(bench: Ranked) -> dict[str, Any]:
 
     reason = trainer.train(bench.batches(config), on_step=on_step)
     return result(trainer, reason=reason)
+
+
+def apart(bench: Ranked) -> dict[str, Any]:
+    """Every rank measures something else: by its own figures the last one would have stopped after two evaluations."""
+    signs = {0: 1.0}
+    trainer = run(bench, "ddp", training={"patience": 1}, score=lambda step: signs.get(bench.world.rank, -1.0) * step)
+    return result(trainer, states=bench.states().committed())
 
 
 def poisoned(bench: Ranked) -> dict[str, Any]:
@@ -291,7 +339,7 @@ SCENARIOS: dict[str, Callable[[Ranked], dict[str, Any]]] = {
     function.__name__: function
     for function in (
         ddp, fsdp, small, small_fsdp, chunked, chunked_fsdp, dropout, parted, whole, whole_fsdp, stopped, content,
-        poisoned, evaluated, disk_full, unreadable, continued, handed, refused,
+        apart, poisoned, evaluated, disk_full, unreadable, continued, handed, refused,
     )
 }  # fmt: skip
 

@@ -9,7 +9,16 @@ import torch
 
 from hopline.config import CurriculumStage
 from hopline.errors import ConfigError
-from hopline.graph import KINDS, GraphBatch, QueryKind
+from hopline.graph import (
+    KINDS,
+    AnswerMode,
+    ExampleGraph,
+    GraphBatch,
+    GraphStore,
+    Query,
+    QueryKind,
+    ReasoningExample,
+)
 from hopline.training import SplitBatches, StepBatches
 
 
@@ -84,7 +93,7 @@ def test_a_twin_follows_its_example_in_the_same_part(bench) -> None:
 
 
 def test_parts_are_bounded_in_nodes_and_edges(bench) -> None:
-    """G24: by the budgets of the config; an example that is larger alone makes a part of its own."""
+    """G24, D31: by the budgets of the config; an example that is larger alone makes a part of its own."""
     (whole,) = parts_of(bench, backward_chunk_size=1000)
     for key, size in (("backward_chunk_nodes", "num_nodes"), ("backward_chunk_edges", "num_edges")):
         most = getattr(whole, size) // 3
@@ -117,6 +126,39 @@ def test_ranks_share_a_step(bench, equal: bool) -> None:
         assert fillers > 0 if world == 16 else equal or not fillers
         if equal:
             assert len({len(share.chunks) for share in shares}) == 1
+
+
+def test_a_rank_reads_its_own_examples_alone(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D22: of the others it knows the sizes."""
+    config = bench.config(batch_size=12)
+    split, relations = bench.dataset.split("train"), bench.dataset.vocabulary.num_relations
+    asked: list[int] = []
+    original = type(split).columns
+
+    def columns(self: Any, units: Any) -> Any:
+        asked.extend(units.tolist())
+        return original(self, units)
+
+    monkeypatch.setattr(type(split), "columns", columns)
+    read: list[list[int]] = []
+    for rank in range(3):
+        asked.clear()
+        step = SplitBatches(split, config.training, num_relations=relations, rank=rank, world=3).step(0)
+        read.append(sorted(asked))
+    assert sorted(unit for part in read for unit in part) == sorted(step.units.tolist())
+    assert all(0 < len(part) < 12 for part in read)
+
+
+def test_no_example_is_made_into_an_object(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D30: batches are cut from columns; no graph is built again at every visit."""
+    for kind in (ReasoningExample, ExampleGraph, Query, GraphStore):
+        monkeypatch.setattr(kind, "__init__", lambda *_, **__: pytest.fail("an object was made"))
+    with pytest.raises(pytest.fail.Exception, match="an object was made"):
+        Query((0,), ((0,),), AnswerMode.ENTITIES)
+    trainer = bench.trainer()
+    batches = bench.batches(trainer.config)
+    for step in range(2):
+        assert trainer.train_step(batches.step(step)).examples >= 16
 
 
 def test_a_rank_outside_the_world_is_an_error(bench) -> None:

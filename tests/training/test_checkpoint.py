@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,31 @@ def test_only_the_newest_states_are_kept(bench) -> None:
     """G55, D40: retention."""
     bench.run(bench.config(checkpoint_every=2, keep_checkpoints=3))
     assert bench.states().committed() == [8, 10, 12]
+
+
+def test_the_state_of_the_best_score_is_kept_beside_the_newest(bench) -> None:
+    """D40: whatever its age; a better one takes its place."""
+    config = bench.config(checkpoint_every=2, max_steps=16)
+    bench.run(config, score=lambda step: -step)
+    assert bench.states().committed() == [4, 14, 16]
+    bench.run(config, name="rising", score=lambda step: {4: 1.0, 8: 2.0}.get(step, 0.0))
+    assert bench.states("rising").committed() == [8, 14, 16]
+
+
+def test_training_goes_on_while_a_state_is_written(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D26: three steps pass before the store has taken the first file of the state."""
+    original, passed, waited = FileStore.put_file, threading.Event(), []
+
+    def put_file(self: FileStore, key: str, path: Path, **options: Any) -> None:
+        if key.startswith("states/step-00000004/"):
+            waited.append(passed.wait(60))
+        original(self, key, path, **options)
+
+    monkeypatch.setattr(FileStore, "put_file", put_file)
+    bench.run(bench.config(max_steps=8), on_step=lambda output: output.step == 7 and passed.set())
+    assert waited
+    assert all(waited)
+    assert bench.states().committed() == [4, 8]
 
 
 def test_the_end_is_saved_wherever_it_falls(bench) -> None:

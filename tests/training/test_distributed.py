@@ -6,13 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed as dist
 
-from hopline.training import ALONE, current_world, setup_distributed
+from hopline.errors import ConfigError
+from hopline.training import ALONE, close_distributed, current_world, setup_distributed
 
 Ranks = list[dict[str, Any]]
 Play = Callable[[str, int], Ranks]
@@ -38,7 +41,7 @@ def ranks_of(folder: Path, scenario: str, size: int) -> Ranks:
 ONE = ["ddp", "small", "chunked", "whole", "evaluated"]
 TWO = [
     "ddp", "fsdp", "small", "small_fsdp", "chunked", "chunked_fsdp", "dropout", "parted", "whole", "whole_fsdp",
-    "stopped", "content", "poisoned", "evaluated", "disk_full", "unreadable", "refused",
+    "stopped", "content", "apart", "poisoned", "evaluated", "disk_full", "unreadable", "refused",
 ]  # fmt: skip
 FOUR = ["ddp", "small", "chunked_fsdp", "evaluated"]
 
@@ -103,9 +106,21 @@ def test_ranks_share_small_chunks_of_a_sharded_model(played: Play) -> None:
 
 
 def test_every_rank_draws_its_own_masks(played: Play) -> None:
-    """D23: dropout differs between ranks, and is a function of seed, step and rank."""
-    one, other = played("dropout", 2)
-    assert not torch.equal(one["masks"], other["masks"])
+    """D23: dropout differs between ranks and steps, and is a function of seed, step and rank."""
+    one, other = (rank["masks"] for rank in played("dropout", 2))
+    for mine, theirs in zip(one, other, strict=True):
+        assert not torch.equal(mine, theirs)
+    for first, second, again in (one, other):
+        assert torch.equal(first, again)
+        assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(("scenario", "size"), [("ddp", 2), ("ddp", 4), ("chunked", 2)])
+def test_a_step_exchanges_its_figures_once_and_gradients_in_buckets(played: Play, scenario: str, size: int) -> None:
+    """D20, D27, G60: no exchange for each parameter and none for a flag; DDP does the gradients while it computes."""
+    for rank in played(scenario, size):
+        assert rank["buckets"]
+        assert rank["exchanges"] == ["all_reduce"] * (len(rank["losses"]) - 1)
 
 
 def test_weights_and_buffers_come_from_the_main_rank(played: Play) -> None:
@@ -117,6 +132,11 @@ def test_weights_and_buffers_come_from_the_main_rank(played: Play) -> None:
     assert torch.equal(one["last"], other["last"])
     assert not torch.equal(one["first"], one["last"])
     assert other["constant"].tolist() == [0, 0]
+
+
+def test_joining_again_is_the_same_world(played: Play) -> None:
+    """G7: idempotent."""
+    assert all(rank["again"] for rank in played("parted", 2))
 
 
 def test_one_rank_that_is_asked_to_stop_stops_all(played: Play) -> None:
@@ -148,6 +168,14 @@ def test_what_is_not_finite_on_one_rank_is_skipped_on_all(played: Play) -> None:
     (told,) = [message for kind, message in one["messages"] if kind == "warning"]
     assert len(told.partition("examples ")[2].split(", ")) == 16
     assert not other["messages"]
+
+
+def test_the_main_rank_decides_what_is_best_and_when_to_stop(played: Play) -> None:
+    """D25: ranks that measure something else do not part."""
+    one, other = played("apart", 2)
+    assert one["state"] == other["state"]
+    assert (one["state"]["step"], one["state"]["best_step"], one["state"]["best_score"]) == (12, 12, 12.0)
+    assert one["log"] == other["log"]
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -224,6 +252,49 @@ def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert setup_distributed(torch.device("cpu")) is ALONE
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert setup_distributed(torch.device("cpu")) is ALONE
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "bound"),
+    [("cpu", "gloo", None), ("cuda:1", "cpu:gloo,cuda:nccl", torch.device("cuda", 1))],
+)
+def test_processes_join_once_and_leave(
+    monkeypatch: pytest.MonkeyPatch, device: str, backend: str, bound: torch.device | None
+) -> None:
+    """G7, D26, D28: NCCL on CUDA and gloo elsewhere; the device is told, nobody gives the others up while one of them
+    saves, and the group is destroyed at the end."""
+    groups: list[dict[str, Any]] = []
+    left: list[bool] = []
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("hopline.training.distributed._joined", None)
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, **options: groups.append({"backend": backend, **options})
+    )
+    monkeypatch.setattr(dist, "new_group", lambda **options: groups.append(options) or options)
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: left.append(True))
+    world = setup_distributed(torch.device(device))
+    assert setup_distributed(torch.device(device)) is current_world() is world
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (1, 2, 1, 2)
+    joined, *others = groups
+    assert (joined["backend"], joined["device_id"]) == (backend, bound)
+    assert [group["backend"] for group in others] == ["gloo", "gloo"]
+    assert all(group["timeout"] >= timedelta(minutes=20) for group in groups)
+    close_distributed()
+    close_distributed()
+    assert left == [True]
+    with pytest.raises(RuntimeError, match="torchrun"):
+        current_world()
+
+
+def test_devices_that_cannot_train_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D27."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"mps: several processes train together on cuda or cpu alone"):
+        setup_distributed(torch.device("mps"))
 
 
 def test_distributed_training_without_a_group_names_torchrun(bench) -> None:

@@ -112,7 +112,7 @@ def test_edge_draws_stay_within_their_row() -> None:
 
 
 def test_labels() -> None:
-    """G29, G30, G31, D11, D14: multi-hot answers, clipped counts, the relation asked for, status."""
+    """G29, G30, G31, D11: multi-hot answers, clipped counts, the relation asked for, status."""
     batch = make_batch(make_examples(60))
     inputs, forward = _inputs(batch, max_count=2)
     gold = torch.zeros(batch.num_nodes)
@@ -193,7 +193,7 @@ def _chain_example(kind: QueryKind, mode: AnswerMode, **changes: object) -> Reas
 
 
 def test_set_f1() -> None:
-    """G28, D12: F1 of the own set, 1 where both are empty, 0 where one is."""
+    """G28, D12: F1 of the own set, 1 where both are empty, 0 where one is; an answer outside the graph is missed."""
     example = _chain_example(QueryKind.MULTI_HOP, AnswerMode.ENTITIES)
     missing = replace(example, answers=(), status=Status.MISSING)
     one, none = torch.tensor([-1.0, 1, -1, -1]), torch.full((4,), -1.0)
@@ -204,6 +204,10 @@ def test_set_f1() -> None:
     assert _scored(missing, status=0, entity=none) == 1
     assert _scored(missing, status=1, entity=one) == 1
     assert _scored(missing, status=0, entity=one) == 0
+    outside = replace(example, answers=(), answer_entities=(5, 6))
+    assert _scored(outside, status=0, entity=none) == _scored(outside, status=1, entity=none) == 0
+    beside = replace(example, answers=(1,), answer_entities=(5, 6, 7))
+    assert _scored(beside, status=0, entity=one) == pytest.approx(2 / 4)
 
 
 def test_other_answers_are_right_or_wrong() -> None:

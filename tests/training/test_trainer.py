@@ -116,6 +116,7 @@ def test_the_horizon_of_the_schedule_is_not_the_limit(bench) -> None:
     assert far.train_step(bench.batches(config).step(0)).learning_rate == pytest.approx(2e-3 / 50)
     assert bench.trainer(config).total_steps == 4
     assert bench.trainer(config, total_steps=0).total_steps == 0
+    assert bench.trainer(config).train(bench.batches(config), limit=0) == "reached step 0"
 
 
 def test_a_frozen_query_encoder_is_left_alone(bench) -> None:
@@ -220,8 +221,8 @@ def test_a_spike_is_skipped_and_the_schedule_goes_on(bench) -> None:
 
 
 def test_an_overflow_lowers_the_loss_scale_and_training_goes_on(bench) -> None:
-    """D1, D3: the real GradScaler, on the CPU: the scale backs off on overflow, and a skipped spike never leaves it in a
-    state in which the next step raises."""
+    """D1, D3, G35: the real GradScaler, on the CPU: norms are those of unscaled gradients, the scale backs off on overflow,
+    and a skipped spike never leaves it in a state in which the next step raises."""
     config = bench.config(STILL, skip_grad_norm=3.0, skip_minimum=3, max_non_finite=2)
     plain, trainer = bench.trainer(config), bench.trainer(config)
     trainer._scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-60)

@@ -54,6 +54,19 @@ def test_loss_components_and_norm_are_read_in_one_go(bench: Bench) -> None:
     assert reads.count == 1
 
 
+def test_the_examples_of_a_part_share_one_forward_pass(bench: Bench) -> None:
+    """D50, G25: however many they are."""
+    for chunk in (1000, 10):
+        trainer = bench.trainer(bench.config(backward_chunk_size=chunk))
+        rows: list[int] = []
+        trainer.model.register_forward_hook(lambda _, given, __, seen=rows: seen.append(given[0].num_graphs))
+        batches = bench.batches(trainer.config).step(0)
+        assert (len(batches.chunks) == 1) == (chunk == 1000)
+        output = trainer.train_step(batches)
+        assert rows == [part.batch.num_graphs for part in batches.chunks]
+        assert sum(rows) == output.examples >= 16
+
+
 def test_the_first_update_moves_the_weights_by_its_rate(bench: Bench) -> None:
     """G11, G17: Adam's first move is the rate itself, so the rate that was told is the one that was used."""
     config = bench.config(STILL, weight_decay=0.0, learning_rate=0.01, warmup_ratio=0.5)

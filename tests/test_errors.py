@@ -14,5 +14,6 @@ def test_the_docstring_draws_the_tree_as_it_is() -> None:
     assert {name: code for name, code in codes.items() if code != 2} == {
         "ClaimError": 1,
         "TrainingDivergedError": 3,
+        "PeerLostError": 137,
         "TerminatedError": 143,
     }

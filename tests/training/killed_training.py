@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from hopline.datasets import Dataset
 from hopline.training import Checkpoints, candidate
 
 
-def die(*_: Any, **__: Any) -> None:
+def die(states: Checkpoints) -> None:
+    """Be killed, once there is a state: it is written beside the steps that follow it."""
+    while not states.committed():
+        time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def when(module: Any, name: str, calls: int) -> None:
+def when(module: Any, name: str, calls: int, states: Checkpoints) -> None:
     """Die at a call of a function, counted from 1."""
     original = getattr(module, name)
     count = 0
@@ -30,7 +34,7 @@ def when(module: Any, name: str, calls: int) -> None:
         nonlocal count
         count += 1
         if count == calls:
-            die()
+            die(states)
         return original(*arguments, **options)
 
     setattr(module, name, counted)
@@ -38,19 +42,19 @@ def when(module: Any, name: str, calls: int) -> None:
 
 def train(dataset: str, folder: Path, place: str) -> None:
     bench = Bench(Dataset.open(Path(dataset)), folder)
-    options: dict[str, Any] = {}
+    states, options = bench.states(), dict[str, Any]()
     if place == "step":
-        options["on_step"] = lambda output: die() if output.step == 6 else None
+        options["on_step"] = lambda output: die(states) if output.step == 6 else None
     elif place == "evaluation":
-        options["score"] = lambda step: die() if step == 8 else (step * 7 % 11) / 11
+        options["score"] = lambda step: die(states) if step == 8 else (step * 7 % 11) / 11
     elif place == "candidate":
-        when(candidate, "sha256_file", 7)  # amid the second candidate
+        when(candidate, "sha256_file", 7, states)  # amid the second candidate
     elif place == "write":
-        when(Checkpoints, "put", 6)  # amid the files of the second state; each has four
+        when(Checkpoints, "put", 6, states)  # amid the files of the second state; each has four
     elif place == "commit":
-        when(Checkpoints, "commit", 2)  # the files of the second state are there, and its index is not
+        when(Checkpoints, "commit", 2, states)  # the files of the second state are there, and its index is not
     elif place == "retention":
-        when(Checkpoints, "delete", 1)  # the last state is committed, the first one is still there
+        when(Checkpoints, "delete", 1, states)  # the last state is committed, the first one is still there
     bench.run(bench.config(max_steps=12), **options)
 
 

@@ -121,11 +121,18 @@ class GraphModel(nn.Module):
         walk = self.walk(batch, plan)
         conflicts = self.conflicts(batch, plan)
         states = self.propagation(batch, plan, query, walk, conflicts.node)  # [N, H]
-        padded = F.pad(states, (0, 0, 0, 1))  # [N + 1, H]; row N is what an absent anchor or end of a path points at
+        # Row N is what an absent anchor or end of a path points at. All rows that the heads want, in one go.
+        padded = F.pad(states, (0, 0, 0, 1))  # [N + 1, H]
+        steps = plan.supporting_steps
+        step_from, step_to = plan.step_from.index_select(0, steps), plan.step_to.index_select(0, steps)
+        wanted = [plan.anchors.view(-1), plan.path_end, step_from, step_to]
+        picked = padded.index_select(0, torch.cat(wanted))
+        anchors, ends, nodes_from, nodes_to = torch.split(picked, [len(rows) for rows in wanted])
         features = walk_features(batch, plan, walk, conflicts)
-        summary = self.readout(batch, plan, query, walk, features, padded)  # [G, H]
+        anchors = anchors.view(plan.graphs, BRANCHES * states.shape[1])
+        summary = self.readout(batch, plan, query, walk, features, states, anchors)  # [G, H]
 
-        paths = self.paths(batch, plan, query, walk, conflicts, padded)  # [P, H]
+        paths = self.paths(batch, plan, query, walk, conflicts, ends)  # [P, H]
         attention = self.path_attention(batch, query, paths)
         selection, threshold = self.selector(batch, query, paths)
         selected = self.selector.evidence(batch, paths, selection, threshold)
@@ -141,9 +148,6 @@ class GraphModel(nn.Module):
         )
         count_logits = self.count(state, expected, walked, contradiction_logits)
 
-        steps = plan.supporting_steps
-        nodes_from = states.index_select(0, plan.step_from.index_select(0, steps))
-        nodes_to = states.index_select(0, plan.step_to.index_select(0, steps))
         hop_graph = plan.step_graph.index_select(0, steps)
         positions = query.hops.shape[1]
         place = batch.step_position.index_select(0, steps).clamp(max=positions - 1)
@@ -151,7 +155,7 @@ class GraphModel(nn.Module):
         labels = plan.step_relation.index_select(0, steps)
 
         bilinear, ranking = self._ranking(batch, plan, entity_logits)
-        relation_logits = self._relation(batch, plan, padded, attention.evidence)
+        relation_logits = self._relation(batch, plan, anchors, attention.evidence)
         confidence = self.confidence(
             state,
             confidence_signals(
@@ -272,16 +276,16 @@ class GraphModel(nn.Module):
         )
         return bilinear, mix_rankings(bilinear, scores, inside)
 
-    def _relation(self, batch: GraphBatch, plan: BatchPlan, padded: Tensor, evidence: Tensor) -> Tensor:
-        """``[Q, R]`` for the relation queries."""
+    def _relation(self, batch: GraphBatch, plan: BatchPlan, states: Tensor, evidence: Tensor) -> Tensor:
+        """``[Q, R]`` for the relation queries, from the states of the anchors ``[G, 2 * H]``."""
         rows = plan.relation_rows
-        anchors = plan.anchors.index_select(0, rows)  # [Q, 2]
         bilinear = None
         if self.transductive is not None:
+            anchors = plan.anchors.index_select(0, rows)  # [Q, 2]
             entity = F.pad(batch.node_entity, (0, 1), value=-1)
             head, tail = (entity.index_select(0, anchors[:, slot]) for slot in range(BRANCHES))
             bilinear = self.transductive.relation_scores(head, tail, self.num_relations)
-        first, second = (padded.index_select(0, anchors[:, slot]) for slot in range(BRANCHES))
+        first, second = states.index_select(0, rows).chunk(BRANCHES, 1)
         logits: Tensor = self.relation(first, second, evidence.index_select(0, rows), bilinear)
         return logits
 

@@ -45,9 +45,9 @@ class PathEncoder(nn.Module):
         query: QueryStates,
         walk: WalkStates,
         conflicts: Conflicts,
-        padded: Tensor,
+        end: Tensor,
     ) -> Tensor:
-        """Path states ``[P, H]`` from node states with a row of zeros at the end, ``[N + 1, H]``."""
+        """Path states ``[P, H]``, also from those of the nodes where the paths end, ``[P, H]``."""
         P = batch.num_paths
         place = batch.step_position.clamp(max=self.position.num_embeddings - 1)
         relation = self.relation.weight.index_select(0, plan.step_relation)  # [S, H]
@@ -68,7 +68,6 @@ class PathEncoder(nn.Module):
             ],
             1,
         )  # [P, 8]
-        end = padded.index_select(0, plan.path_end)
         asked = torch.stack([self.asked(query.summary), self.query(query.summary)], 1).index_select(0, batch.path_graph)
         mixed = self.fit(signature * asked[:, 0]) + self.end(end) + asked[:, 1] + self.features(features)
         return F.gelu(self.out(F.gelu(self.norm(mixed + signature))))

@@ -65,11 +65,17 @@ class GraphReadout(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, batch: GraphBatch, plan: BatchPlan, query: QueryStates, walk: WalkStates, features: Tensor, padded: Tensor
+        self,
+        batch: GraphBatch,
+        plan: BatchPlan,
+        query: QueryStates,
+        walk: WalkStates,
+        features: Tensor,
+        states: Tensor,
+        anchors: Tensor,
     ) -> Tensor:
-        """Summary ``[G, H]`` from node states with a row of zeros at the end, ``[N + 1, H]``."""
-        G, states = plan.graphs, padded[:-1]
-        anchors = padded.index_select(0, plan.anchors.view(-1)).view(G, 2 * padded.shape[1])
+        """Summary ``[G, H]`` from node states ``[N, H]``, and those of the anchors ``[G, 2 * H]``."""
+        G = plan.graphs
         reached = segment_sum(torch.cat([walk.joint * states, walk.joint], 1), batch.node_graph, G)
         reached = reached[:, :-1] / (reached[:, -1:] + 0.1)
         pooled = torch.cat([anchors, reached, segment_mean(states, batch.node_graph, G)], 1)

@@ -70,20 +70,20 @@ class ChainWalk(nn.Module):
         here = _at_nodes(plan.anchors, plan.two_chains, N)  # [N, 2]
         frontiers = [here]
         length = plan.chain_length.index_select(0, batch.node_graph)  # [N, 2]
-        crossed = torch.zeros((len(ends), 2), device=here.device)
+        crossings = [torch.zeros((len(ends), 2), device=here.device)]
         for hop in range(D):
             walking = torch.where(hop < length, here, 0.0)
             step = by_cell[hop].index_select(0, cell) * walking.index_select(0, starts)  # [2E, 2]
             arrived = -torch.expm1(segment_sum(torch.log1p(-step.clamp(max=_LARGEST_STEP)), ends, N))
             here = torch.where(hop < length, arrived, here)
             frontiers.append(here)
-            crossed = torch.maximum(crossed, step)
+            crossings.append(step)
         two = plan.two_chains.index_select(0, batch.node_graph)[:, None]
         return WalkStates(
             frontiers=tuple(frontiers),
             reached=here,
             joint=torch.where(two, here[:, :1] * here[:, 1:], here[:, :1]),
-            crossed=crossed.amax(1).view(2, -1).amax(0),
+            crossed=torch.stack(crossings).view(D + 1, 2, batch.num_edges, 2).amax((0, 1, 3)),
             gates=gates.reshape(-1),
         )
 

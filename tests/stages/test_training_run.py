@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from hopline.stages.generate_stage import open_dataset
 from hopline.stages.roots import open_root
 from hopline.training import CUBLAS_WORKSPACE_ENV, Determinism
 from tests.stages.conftest import Finished
-from tests.stages.workbench import CONFIG
+from tests.stages.workbench import CONFIG, stage
 
 
 class StoppedError(Exception):
@@ -60,3 +62,20 @@ def test_deterministic_kernels_are_asked_for_before_cuda_starts(
     assert started == [torch.device("cuda", 0)]
     assert found == [Determinism(requested=True, achieved=True)]
     assert os.environ[CUBLAS_WORKSPACE_ENV] == ":4096:8"
+
+
+def test_a_version_names_the_parent_of_its_run(finished: Finished, root: Path) -> None:
+    """G48: and only a run without one began with random weights."""
+    version = Path(finished.results["publish"]["manifest_uri"].removeprefix("file://"))
+    first = json.loads(version.read_text())["parents"]
+    assert first["initial_checkpoint"] is None
+    assert first["reasons"]["initial_checkpoint"] == "training began with random weights"
+    run = finished.results["train"]["run_hash"]
+    parent = next(c for c in finished.results["train"]["candidates"] if c["step"] == 4)
+    uri = f"{root.as_uri()}/runs/{run}/candidates/step-00000004"
+    sets = (f"training.init_from={uri}@sha256:{parent['sha256']}", "training.max_steps=2")
+    for name in ("generate", "train", "evaluate", "publish"):
+        result = stage(name, root, *sets).result
+    second = json.loads(Path(result["manifest_uri"].removeprefix("file://")).read_text())["parents"]
+    assert second["initial_checkpoint"] == {"uri": uri, "step": 4, "sha256": parent["sha256"]}
+    assert "initial_checkpoint" not in second["reasons"]

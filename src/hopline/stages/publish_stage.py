@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import hopline
 from hopline.config import ResolvedConfig
@@ -64,6 +66,8 @@ from hopline.storage import Store, canonical_json
 from hopline.storage.folders import read_file
 
 __all__ = ["publish"]
+
+_STEP: Final = re.compile(r"/step-(\d+)$")
 
 
 def publish(
@@ -169,7 +173,7 @@ def _build(
         environment=environment_part(run.run_manifest),
         training=_training_part(run),
         evaluation=_evaluation_part(store, record, index, weights_digest),
-        parents=_parents(config, decision, before),
+        parents=_parents(config, run, decision, before),
         pipeline=pipeline_part(),
     )
 
@@ -309,7 +313,7 @@ def _evaluation_part(
     )
 
 
-def _parents(config: ResolvedConfig, decision: GateDecision, champion: Measured | None) -> ParentsPart:
+def _parents(config: ResolvedConfig, run: RunRecord, decision: GateDecision, champion: Measured | None) -> ParentsPart:
     reference = None
     if champion is not None:
         reference = ChampionReference(
@@ -318,10 +322,23 @@ def _parents(config: ResolvedConfig, decision: GateDecision, champion: Measured 
             metrics={name: value for name, value in champion.metrics.items() if value is not None},
         )
     return ParentsPart.known(
-        {"initial_checkpoint": None, "champion": reference, "gate": gate_record(config.config.publish.gate, decision)},
+        {
+            "initial_checkpoint": _initial_checkpoint(run),
+            "champion": reference,
+            "gate": gate_record(config.config.publish.gate, decision),
+        },
         otherwise="there was none",
         reasons={"initial_checkpoint": "training began with random weights", "champion": "this is the first version"},
     )
+
+
+def _initial_checkpoint(run: RunRecord) -> CheckpointReference | None:
+    """The candidate or training state that the run continued."""
+    parent = run.run_manifest.get("parent")
+    if parent is None:
+        return None
+    step = _STEP.search(parent["uri"])
+    return CheckpointReference(uri=parent["uri"], step=int(step[1]) if step else None, sha256=parent["sha256"])
 
 
 def _work_tree() -> Path | None:

@@ -58,8 +58,7 @@ def visible(root: Path) -> dict[str, str]:
         if "/.tmp-" not in path
         and not path.startswith(("requests/", "models/"))
         and not path.endswith("run.json")
-        and "/attempts/" not in path
-        and "/checkpoints/" not in path
+        and not any(part in path for part in ("/attempts/", "/checkpoints/", "/health/"))
     }
 
 

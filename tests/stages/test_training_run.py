@@ -78,4 +78,4 @@ def test_a_version_names_the_parent_of_its_run(finished: Finished, root: Path) -
         result = stage(name, root, *sets).result
     second = json.loads(Path(result["manifest_uri"].removeprefix("file://")).read_text())["parents"]
     assert second["initial_checkpoint"] == {"uri": uri, "step": 4, "sha256": parent["sha256"]}
-    assert "initial_checkpoint" not in second["reasons"]
+    assert "initial_checkpoint" not in second.get("reasons", {})

@@ -202,6 +202,7 @@ def test_calibration_changes_confidence_and_nothing_else(hand, mixed) -> None:
 
 
 def test_every_module_gets_its_own_mode_back(hand, mixed) -> None:
+    """G40: evaluation mode and no gradients meanwhile."""
     model = hand.HandModel()
     model.train()
     model.inner[0].eval()
@@ -213,6 +214,8 @@ def test_every_module_gets_its_own_mode_back(hand, mixed) -> None:
 
 
 def test_modes_come_back_after_a_failure(hand, mixed) -> None:
+    """G40."""
+
     def fail(batch, output):
         raise RuntimeError("no memory")
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from hopline.evaluation import fit_temperature, run_evaluation
 from hopline.stages import GenerateResult, TrainResult, run_alone
+from hopline.stages.generate_stage import open_dataset
+from hopline.training import read_candidate
 from tests.stages.conftest import Finished
 from tests.stages.workbench import CONFIG, KEYS, STAGES, chain, content, hopline, reused, stage, tree
+
+
+def local(uri: str) -> Path:
+    return Path(uri.removeprefix("file://"))
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -43,6 +52,42 @@ def test_the_best_valid_score_is_chosen(finished: Finished) -> None:
     candidates = finished.results["train"]["candidates"]
     best = max(candidates, key=lambda candidate: (candidate["score"], -candidate["step"]))
     assert finished.results["evaluate"]["step"] == best["step"]
+
+
+def test_confidence_is_calibrated_on_rows_that_training_never_saw(finished: Finished) -> None:
+    """D13: the temperature is that of the calibration split; how far it carries on test, as calibration error and Brier
+    score, is in the manifest."""
+    made, _, chosen, published = (finished.results[name] for name in STAGES)
+    dataset = open_dataset(finished.root.as_uri(), made["dataset_hash"])
+    model = read_candidate(local(chosen["checkpoint_uri"]), chosen["checkpoint_sha256"]).model
+    raw = run_evaluation(model, dataset.split("calibration"), batch_size=64).table
+    fitted = fit_temperature(raw.confidence_logit, raw.correct)
+    assert fitted.n == len(raw.correct) >= 30
+    assert fitted.temperature != 1
+    record = json.loads(local(chosen["report_uri"]).with_name("metrics.json").read_text())
+    assert record["calibration"]["temperature"] == pytest.approx(fitted.temperature)
+    assert (record["calibration"]["n"], record["split"]) == (fitted.n, "test")
+    test = run_evaluation(model, dataset.split("test"), batch_size=64, calibration=fitted).metrics
+    told = json.loads(local(published["manifest_uri"]).read_text())["evaluation"]
+    assert (told["split"], told["calibration"]["split"]) == ("test", "calibration")
+    for name in ("confidence.ece", "confidence.brier"):
+        assert told["metrics"][name]["value"] == pytest.approx(test[name])
+
+
+def test_the_run_tells_when_where_and_how_it_was_trained(finished: Finished) -> None:
+    """D40, D47: the wall time of every attempt, the processes, and the best score beside every candidate."""
+    run, published = finished.results["train"], finished.results["publish"]
+    record = json.loads((local(run["run_uri"]) / "run.json").read_text())
+    (attempt,) = record["attempts"]
+    started, ended = (datetime.fromisoformat(attempt[name]) for name in ("started", "ended"))
+    assert timedelta(0) < ended - started < timedelta(minutes=10)
+    assert (attempt["ranks"], attempt["examples_per_step"], attempt["end_reason"]) == (1, 16, "reached step 6")
+    facts = record["run_manifest"]
+    assert (facts["world_size"], facts["precision_used"], facts["deterministic_achieved"]) == (1, "fp32", True)
+    told = json.loads(local(published["manifest_uri"]).read_text())
+    assert [one["started"] for one in told["training"]["attempts"]] == [attempt["started"]]
+    scores = {candidate["step"]: candidate["score"] for candidate in run["candidates"]}
+    assert {one["step"]: one["score"] for one in told["evaluation"]["candidates"]} == scores
 
 
 def test_the_second_time_everything_is_reused_and_nothing_written(finished: Finished) -> None:

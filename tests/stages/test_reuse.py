@@ -109,6 +109,8 @@ def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 def test_edited_code_redoes_the_stages_that_use_it(
     root: Path, edit: Callable[[str], None], source: str, expected: list[bool]
 ) -> None:
+    """G63, D36: a run, and so its training states, belongs to its config and to this code: those of another architecture
+    are never even looked at."""
     edit(source)
     results = {}
     for name, same in zip(("generate", "train", "evaluate", "publish"), expected, strict=True):

@@ -21,8 +21,8 @@ ranks: what several processes and saved states cost, one thread for each process
     checkpoint  0.97  seconds of 150 steps without states, over seconds with a state saved every 50 steps
 
 Printed beside them: examples and messages a second, and how much of the memory's copy bandwidth the messages take, were each
-of them read and written once in either pass (16 bytes a number). The rest goes to what the model computes at nodes, paths and
-rows, to the losses and to the optimizer.
+of them read and written once in either pass (16 bytes a number). The rest goes to what the model computes at nodes, paths
+and rows, to the losses and to the optimizer.
 
 A table of ratios, then one line of JSON with them; exit code 1 if one is below its target.
 """

@@ -21,6 +21,7 @@ COMMANDS = [
     "train",
     "evaluate",
     "publish",
+    "plan",
     "verify",
     "predict",
     "runs",

@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "train": ("hopline.cli.stages", "train", "Train on the dataset."),
     "evaluate": ("hopline.cli.stages", "evaluate", "Choose the best checkpoint and measure it on test."),
     "publish": ("hopline.cli.stages", "publish", "Publish the chosen checkpoint as a version."),
+    "plan": ("hopline.cli.plan", "plan", "Say what a run would reuse and redo, and why."),
     "verify": ("hopline.cli.verify", "verify", "Check every claim of a published model."),
     "predict": ("hopline.cli.predict", "predict", "Answer queries with a published model."),
     "runs": ("hopline.cli.runs", "runs", "List the runs of a root, or show one."),

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from hopline.errors import DataError
-from hopline.stages.identity import stage_code
+from hopline.stages.identity import STAGE_PACKAGES, code_digest, stage_code
 from hopline.stages.results import StageResult
 from hopline.storage import Store, canonical_json, parse_json, sha256_bytes
 
@@ -90,6 +90,8 @@ def write_record(store: Store, request: Request, result: StageResult) -> None:
     document = {
         "request": request.document(),
         "root": store.base_uri,
+        # Not hashed: they say which package it was, where the code differs.
+        "packages": {name: code_digest([name]) for name in STAGE_PACKAGES[request.stage]},
         "result": result.model_dump(mode="json", exclude={"reused"}),
     }
     store.put_bytes(request.key, canonical_json(document), if_absent=False)

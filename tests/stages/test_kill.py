@@ -136,7 +136,7 @@ def test_a_stage_that_is_killed_again_and_again_gets_there(
     kills = 0
     while forks("train", *options(root), kill_at=changes["train"] // 3).code == KILLED:
         kills += 1
-        assert kills < 6
+        assert kills < 12  # how far an attempt gets depends on which of its threads writes first
     assert kills >= 2
     attempts = [json.loads(path.read_text()) for path in sorted(root.glob("runs/*/attempts/*.json"))]
     assert [one["ended"] is None for one in attempts] == [True] * kills + [False]

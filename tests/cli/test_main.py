@@ -23,6 +23,7 @@ COMMANDS = [
     "publish",
     "plan",
     "verify",
+    "keygen",
     "predict",
     "runs",
     "model",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+import re
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from hopline.config.base import Count, Positive, Section
 
@@ -39,6 +40,20 @@ class GateConfig(Section):
     """Test metric -> how far it may fall below the champion's on the same test split."""
 
 
+_KEY_REFERENCE: Final = re.compile(r"file:[^\x00-\x1f]+|env:[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _where_keys_are(value: Any) -> Any:
+    """Refuse what is not a place, and never show it: somebody may have written the key itself."""
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(item, str) and _KEY_REFERENCE.fullmatch(item) and "PRIVATE KEY" not in item for item in value
+    ):
+        raise ValueError(
+            "expected a list of places, each file:PATH or env:NAME; the key itself never stands in a config"
+        )
+    return tuple(value)  # a config is read from JSON and from Python's values
+
+
 class PublishConfig(Section):
     """Publishing."""
 
@@ -46,3 +61,6 @@ class PublishConfig(Section):
     """The champion gate."""
     shard_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = 1 << 30
     """Largest file of weights, in bytes."""
+    signing_keys: Annotated[tuple[str, ...], BeforeValidator(_where_keys_are)] = ()
+    """Where the keys are that versions are signed with: file:PATH (a file, or a folder with files *.key, such as a mounted
+    secret) or env:NAME. Empty: HOPLINE_SIGNING_KEY and HOPLINE_SIGNING_KEY_FILE are asked."""

@@ -1,4 +1,4 @@
-"""Proof of what was published: the manifest, publishing, the champion and its gate, and the verifier."""
+"""Proof of what was published: the manifest, its signature, publishing, the champion and its gate, and the verifier."""
 
 from hopline.lineage.champion import (
     ChampionMove,
@@ -21,9 +21,17 @@ from hopline.lineage.facts import (
 )
 from hopline.lineage.fetch import FetchedVersion, fetch_version
 from hopline.lineage.gate import GateDecision, Measured, decide
+from hopline.lineage.keys import (
+    KeyPair,
+    PublicKey,
+    SigningKey,
+    make_key_pair,
+    read_public_key,
+    read_signing_keys,
+)
 from hopline.lineage.manifest import SCHEMA_ID, SCHEMA_VERSION, ForeignManifestError, Manifest
 from hopline.lineage.names import ENVELOPE, MANIFEST
-from hopline.lineage.publish import PublishedVersion, publish_version, version_prefix
+from hopline.lineage.publish import PublishedVersion, publish_version, sign_published, version_prefix
 from hopline.lineage.record import RunManifest
 from hopline.lineage.subjects import describe_files, tensors_digest
 from hopline.lineage.verify import VerifyReport, verify
@@ -40,10 +48,13 @@ __all__ = [
     "FetchedVersion",
     "ForeignManifestError",
     "GateDecision",
+    "KeyPair",
     "Manifest",
     "Measured",
+    "PublicKey",
     "PublishedVersion",
     "RunManifest",
+    "SigningKey",
     "VerifyReport",
     "candidate",
     "code_part",
@@ -55,13 +66,17 @@ __all__ = [
     "fetch_version",
     "gate_record",
     "history",
+    "make_key_pair",
     "measured_at_publishing",
     "metrics_table",
     "move_champion",
     "pipeline_part",
     "publish_version",
     "read_champion",
+    "read_public_key",
+    "read_signing_keys",
     "read_weights",
+    "sign_published",
     "split_digest",
     "tensors_digest",
     "verify",

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hopline.errors import DataError, IntegrityError
+from hopline.lineage.keys import SigningKey
 from hopline.lineage.manifest import Manifest
 from hopline.lineage.names import ENVELOPE, MANIFEST, validate_paths
+from hopline.lineage.signing import sign_version
 from hopline.lineage.subjects import staged_paths
 from hopline.progress import Event, EventSink
 from hopline.storage import Store, validate_key
 from hopline.storage.transfer import Upload, upload_files
 
-__all__ = ["PublishedVersion", "model_prefix", "publish_version", "version_prefix"]
+__all__ = ["PublishedVersion", "model_prefix", "publish_version", "sign_published", "version_prefix"]
 
 _STAGE: Final = "publish"
 
@@ -39,16 +42,19 @@ def version_prefix(name: str, manifest_hash: str) -> str:
     return f"{model_prefix(name)}/{manifest_hash}"
 
 
-def publish_version(store: Store, name: str, staged: Path, manifest: Manifest, *, sink: EventSink) -> PublishedVersion:
+def publish_version(
+    store: Store, name: str, staged: Path, manifest: Manifest, *, keys: Sequence[SigningKey] = (), sink: EventSink
+) -> PublishedVersion:
     """Publish the files of ``staged`` as the version that ``manifest`` describes; calling it again completes or finds it.
 
-    Every file is stored only if absent, and its bytes have the digest in the manifest or nothing is stored;
-    ``manifest.json`` is written last. The same call from several processes at once ends with one whole version.
+    Every file is stored only if absent, and its bytes have the digest in the manifest or nothing is stored; the envelope
+    with a signature of each of ``keys`` follows, and ``manifest.json`` is written last. The same call from several processes
+    at once ends with one whole version.
 
     Raises:
         DataError: the manifest is for another model, or the folder's files are not those of the manifest.
         IntegrityError: a file was changed since it was digested, or the version's folder in the store holds other bytes or
-            other files than the manifest's.
+            other files than the manifest's, or an envelope about something else.
         StoreError: the store refuses or cannot be reached.
     """
     staged = Path(staged)
@@ -82,8 +88,21 @@ def publish_version(store: Store, name: str, staged: Path, manifest: Manifest, *
 
     uploads = [Upload(f"{prefix}/{path}", staged / path, file.sha256, file.size) for path, file in subjects.items()]
     upload_files(store, uploads, on_bytes=on_bytes)
+    sign_version(store, prefix, manifest, keys)
     key = f"{prefix}/{MANIFEST}"
     store.put_bytes(key, data, if_absent=True)
     uri = store.uri(key)
     sink.emit(Event(_STAGE, "note", f"{'already published' if whole else 'published'}: {uri}"))
     return PublishedVersion(uri, version, whole)
+
+
+def sign_published(store: Store, name: str, manifest_hash: str, keys: Sequence[SigningKey]) -> None:
+    """Add the signatures of ``keys`` to a version that was published before, where they are missing.
+
+    Raises as ``sign_version``, and ``NotFoundError`` or ``IntegrityError`` if the version's manifest is gone or altered.
+    """
+    if keys:
+        prefix = version_prefix(name, manifest_hash)
+        key = f"{prefix}/{MANIFEST}"
+        manifest = Manifest.parse(store.get_bytes(key, sha256=manifest_hash), source=store.uri(key))
+        sign_version(store, prefix, manifest, keys)

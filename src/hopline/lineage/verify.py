@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +14,18 @@ from hopline.lineage.champion import ChampionPointer
 from hopline.lineage.claims import Claim, manifest_claims
 from hopline.lineage.data import dataset_claims, vocabulary_digest
 from hopline.lineage.folder import Listing, VersionFolder, open_version
+from hopline.lineage.keys import PublicKey, read_public_key
 from hopline.lineage.manifest import ForeignManifestError, Manifest
 from hopline.lineage.names import ENVELOPE, MANIFEST
 from hopline.lineage.schema import (
     FileRecord,
 )
+from hopline.lineage.signing import signature_claim
 from hopline.lineage.subjects import combine_tensor_digests
 from hopline.lineage.tensorfile import FileDigest, digest_tensor_file
 from hopline.lineage.values import portable
 from hopline.storage import parse_json, sha256_bytes, sha256_file
+from hopline.storage.canonical import MAX_JSON_BYTES
 from hopline.storage.local import os_errors
 
 __all__ = ["VerifyReport", "verify"]
@@ -62,11 +65,12 @@ class VerifyReport:
         }
 
 
-def verify(target: str, *, key: Path | None = None, dataset: Path | None = None, deep: bool = False) -> VerifyReport:
+def verify(target: str, *, keys: Sequence[Path] = (), dataset: Path | None = None, deep: bool = False) -> VerifyReport:
     """Check the version at ``target``: its folder or its manifest.json, as a local path, ``file://`` or ``s3://``.
 
     Args:
-        key: the publisher's public key; with it, a missing signature fails.
+        keys: files with public keys of the publisher, such as an old one and the one that replaced it: one that signed
+            the version is enough. With a key, a missing signature fails.
         dataset: folder of the dataset that the version was made from, to check it too.
         deep: recompute what takes another pass over the bytes: the tensors digest of large weights, the dataset's shards.
 
@@ -75,15 +79,15 @@ def verify(target: str, *, key: Path | None = None, dataset: Path | None = None,
         ForeignManifestError: the manifest is none of Hopline's, or of another schema version.
         StoreError: something cannot be read.
     """
-    for path, what in ((key, "public key"), (dataset, "dataset folder")):
-        if path is not None and not path.exists():
-            raise NotFoundError(f"{path}: there is no such {what}")
+    trusted = [read_public_key(path) for path in keys]
+    if dataset is not None and not dataset.exists():
+        raise NotFoundError(f"{dataset}: there is no such dataset folder")
     folder = open_version(target)
     data = folder.manifest()
     digest = sha256_bytes(data)
     manifest, claims = _manifest(folder, data, digest)
     listing = folder.listing()
-    claims.append(_signature(listing, key))
+    claims.append(_signature(folder, listing, trusted, digest, manifest))
     if manifest is None:
         why = "the manifest cannot be read"
         claims += [
@@ -121,16 +125,18 @@ def _manifest(folder: VersionFolder, data: bytes, digest: str) -> tuple[Manifest
     return manifest, [Claim("manifest", "OK", detail), address]
 
 
-def _signature(listing: Listing, key: Path | None) -> Claim:
-    if ENVELOPE not in listing.sizes:
-        if key is not None:
-            return Claim("signature", "FAIL", f"there is no {ENVELOPE}, so nothing is signed by {key}")
-        return Claim("signature", "NOT CHECKED", "the version is not signed: who published it is not proved")
-    if key is not None:
-        return Claim("signature", "FAIL", f"this version of Hopline cannot check {ENVELOPE}; use a newer one")
-    return Claim(
-        "signature", "NOT CHECKED", f"there is a signature; give the publisher's public key to check {ENVELOPE}"
-    )
+def _signature(
+    folder: VersionFolder, listing: Listing, keys: Sequence[PublicKey], digest: str, manifest: Manifest | None
+) -> Claim:
+    size = listing.sizes.get(ENVELOPE)
+    if size is None:
+        if ENVELOPE in listing.odd:
+            return Claim("signature", "FAIL", f"{ENVELOPE} is no ordinary file")
+        return signature_claim(None, keys, digest, manifest)
+    if size > MAX_JSON_BYTES:
+        return Claim("signature", "FAIL", f"{ENVELOPE} has more than the {MAX_JSON_BYTES} bytes that are read")
+    with folder.local(ENVELOPE) as path, os_errors("read", path):
+        return signature_claim(path.read_bytes(), keys, digest, manifest)
 
 
 def _files(folder: VersionFolder, manifest: Manifest, listing: Listing, deep: bool) -> Iterator[Claim]:

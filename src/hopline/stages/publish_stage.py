@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from hopline.lineage import (
     GateDecision,
     Manifest,
     Measured,
+    SigningKey,
     candidate,
     code_part,
     config_part,
@@ -30,12 +32,15 @@ from hopline.lineage import (
     pipeline_part,
     publish_version,
     read_champion,
+    read_signing_keys,
+    sign_published,
     split_digest,
     tensors_digest,
     verify,
     write_weight_shards,
 )
 from hopline.lineage.champion import champion_key
+from hopline.lineage.keys import KEY_FILE_VARIABLE, KEY_VARIABLE
 from hopline.lineage.record import RunManifest
 from hopline.lineage.schema import (
     SELECTION_RULE,
@@ -85,19 +90,23 @@ def publish(
 ) -> PublishResult:
     """Publish the chosen checkpoint as an immutable version, then let the gate decide about the champion pointer.
 
-    The version is made once; the decision is taken each time, against the champion of that moment.
+    The version is made once; the decision is taken each time, against the champion of that moment, and a version that lacks
+    the signature of one of the publisher's keys gets it.
 
     Raises:
         NotFoundError: an input is not in the root.
+        ConfigError: a signing key that is configured is not there, or is none.
         IntegrityError: an input or the version that was published before has been altered.
         DataError: the inputs do not belong together.
     """
     sink = sink or NullSink()
     store = open_root(root)
     evaluation = key_of(store, report_uri).rsplit("/", 1)[0]
+    keys = read_signing_keys(config.config.publish.signing_keys)
     request = publish_request(config.config, run_hash, checkpoint_sha256, evaluation)
     with exclusive(store, request, sink):
         sink.emit(Event("publish", "start", f"checkpoint {checkpoint_sha256[:12]}"))
+        sink.emit(_who_signs(keys))
         index = read_index(store, dataset_hash)
         found = read_record(store, request, PublishResult)
         if found is None or not _verified(found):
@@ -105,12 +114,25 @@ def publish(
                 read_file(store, evaluation, METRICS_FILE), source=store.uri(f"{evaluation}/{METRICS_FILE}")
             )
             _check_inputs(record, run_uri, run_hash, checkpoint_sha256)
-            found = _publish(config, store, request, index, evaluation, record, sink)
+            found = _publish(config, store, request, index, evaluation, record, keys, sink)
             write_record(store, request, found)
+        else:
+            sign_published(store, config.config.name, found.manifest_hash, keys)
         result = _decide(config, store, index, found)
         verdict = "is the champion" if result.champion else "is not the champion"
         sink.emit(Event("publish", "done", f"version {result.manifest_hash[:12]} {verdict}"))
         return result
+
+
+def _who_signs(keys: Sequence[SigningKey]) -> Event:
+    """A version without a signature is allowed, and said."""
+    if keys:
+        return Event("publish", "note", f"signed by {', '.join(key.key_id[:12] for key in keys)}")
+    text = (
+        "NOT SIGNED: there is no signing key, so nobody can check who publishes this now; make one with `hopline keygen` and "
+        f"give it by publish.signing_keys, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}"
+    )
+    return Event("publish", "warning", text)
 
 
 def _publish(
@@ -120,6 +142,7 @@ def _publish(
     index: DatasetIndex,
     evaluation: str,
     record: EvaluationRecord,
+    keys: Sequence[SigningKey],
     sink: EventSink,
 ) -> PublishResult:
     run = read_run(store, record.run_hash)
@@ -140,7 +163,7 @@ def _publish(
         )
         # A retry has to publish the same manifest, whatever happened to the champion meanwhile.
         store.put_bytes(_draft_key(request), manifest.to_bytes())
-        version = publish_version(store, manifest.name, staged, manifest, sink=sink)
+        version = publish_version(store, manifest.name, staged, manifest, keys=keys, sink=sink)
     store.delete(_draft_key(request))
     return PublishResult(
         manifest_uri=version.manifest_uri,

@@ -129,8 +129,8 @@ def _who_signs(keys: Sequence[SigningKey]) -> Event:
     if keys:
         return Event("publish", "note", f"signed by {', '.join(key.key_id[:12] for key in keys)}")
     text = (
-        "NOT SIGNED: there is no signing key, so nobody can check who publishes this now; make one with `hopline keygen` and "
-        f"give it by publish.signing_keys, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}"
+        "NOT SIGNED: there is no signing key, so nobody can check who publishes this now; make one with `hopline keygen` "
+        f"and give it by publish.signing_keys, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}"
     )
     return Event("publish", "warning", text)
 

@@ -24,6 +24,7 @@ COMMANDS = [
     "plan",
     "verify",
     "keygen",
+    "diff",
     "predict",
     "runs",
     "model",

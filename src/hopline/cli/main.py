@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "plan": ("hopline.cli.plan", "plan", "Say what a run would reuse and redo, and why."),
     "verify": ("hopline.cli.verify", "verify", "Check every claim of a published model."),
     "keygen": ("hopline.cli.keygen", "keygen", "Make a key that versions are signed with."),
+    "diff": ("hopline.cli.diff", "diff", "Say in what the manifests of two versions differ."),
     "predict": ("hopline.cli.predict", "predict", "Answer queries with a published model."),
     "runs": ("hopline.cli.runs", "runs", "List the runs of a root, or show one."),
     "model": ("hopline.cli.model", "model", "Show a model's parts and what it needs."),

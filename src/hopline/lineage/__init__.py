@@ -10,6 +10,7 @@ from hopline.lineage.champion import (
 )
 from hopline.lineage.claims import Claim
 from hopline.lineage.data import dataset_part, split_digest, vocabulary_digest
+from hopline.lineage.differences import RUN_FACTS, Difference, compare_manifests, read_manifest
 from hopline.lineage.facts import (
     candidate,
     code_part,
@@ -40,11 +41,13 @@ from hopline.lineage.weights import read_weights, weight_files, write_weight_sha
 __all__ = [
     "ENVELOPE",
     "MANIFEST",
+    "RUN_FACTS",
     "SCHEMA_ID",
     "SCHEMA_VERSION",
     "ChampionMove",
     "ChampionPointer",
     "Claim",
+    "Difference",
     "FetchedVersion",
     "ForeignManifestError",
     "GateDecision",
@@ -58,6 +61,7 @@ __all__ = [
     "VerifyReport",
     "candidate",
     "code_part",
+    "compare_manifests",
     "config_part",
     "dataset_part",
     "decide",
@@ -73,6 +77,7 @@ __all__ = [
     "pipeline_part",
     "publish_version",
     "read_champion",
+    "read_manifest",
     "read_public_key",
     "read_signing_keys",
     "read_weights",

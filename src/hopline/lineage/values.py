@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-__all__ = ["MAX_INTEGER", "BigInt", "Count", "Part", "Sha256", "Text", "portable", "restored"]
+__all__ = ["MAX_INTEGER", "BigInt", "Count", "Part", "Sha256", "Text", "portable", "printable", "restored"]
 
 MAX_INTEGER: Final = (1 << 53) - 1
 """The largest integer that every JSON reader keeps exactly; larger ones are written as strings."""
@@ -102,6 +102,11 @@ class Part(BaseModel):
 
     def _names(self) -> set[str]:
         return (set(type(self).model_fields) | set(self.model_extra or {})) - {"reasons"}
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with its control and format characters, line ends and the like written as escapes."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def portable(value: Any) -> Any:

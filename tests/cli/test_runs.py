@@ -50,7 +50,15 @@ def test_show_draws_the_curves_within_the_terminal(
     plots = [line for line in shown.splitlines() if any("\u2800" < character <= "\u28ff" for character in line)]
     assert plots
     assert all(len(line) <= columns for line in plots)
-    for title in ("loss: ", "score on valid: ", "answer: ", "verification: ", "pair_margin: "):
+    for title in (
+        "loss: ",
+        "score on valid: ",
+        "gradient norm: ",
+        "learning rate: ",
+        "answer: ",
+        "verification: ",
+        "pair_margin: ",
+    ):
         assert title in shown
     for words in ("state       finished: reached step 6", "examples a second", "candidate", "updates     6 applied"):
         assert words in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import replace
 
 import matplotlib as mpl
 
@@ -17,6 +18,7 @@ CURVES = TrainingCurves(
     learning_rate=(0.1,) * len(STEPS),
     components={f"part {n}": tuple(n + 1 / step for step in STEPS) for n in range(12)},
     evaluations=(EvaluationPoint(100, 0.4), EvaluationPoint(200, math.nan)),
+    grad_norm=tuple(math.nan if step == 50 else 1 + 10 / step for step in STEPS),
 )
 SHORT = TrainingCurves(steps=(1, 2), loss=(2.0, 1.0), learning_rate=(0.1, 0.1), components={"a": (1.0, 2.0)})
 HEALTH = [{"step": 10.0, "examples_per_second": 100.0}, {"step": 20.0}]
@@ -29,8 +31,9 @@ def size(picture: bytes) -> tuple[int, int]:
 
 
 def test_each_curve_that_is_known_has_a_panel() -> None:
-    """Two to a row: five panels in three rows, three panels in two, none in one."""
+    """Two to a row: six panels in three rows, three panels in two, none in one."""
     width, height = size(run_picture("run", CURVES, HEALTH))
+    assert size(run_picture("run", replace(CURVES, grad_norm=()), HEALTH[1:])) == (width, height * 2 // 3)
     fewer = size(run_picture("run", SHORT, []))
     assert fewer == (width, height * 2 // 3)
     assert size(run_picture("run", TrainingCurves(), [])) == (width // 2, height // 3)

@@ -166,7 +166,8 @@ def _curves(view: RunView, width: int) -> list[str]:
     half = (width - 2) // 2
     score = draw("score on valid", [e.step for e in evaluations], [e.score for e in evaluations], width=width, height=6)
     parts = [draw("loss", curves.steps, curves.loss, width=width, height=10), score]
-    small = [draw(name, curves.steps, ys, width=half, height=4) for name, ys in curves.components.items()]
+    others = {"gradient norm": curves.grad_norm, "learning rate": curves.learning_rate, **curves.components}
+    small = [draw(name, curves.steps, ys, width=half, height=4) for name, ys in others.items() if ys]
     small = [lines for lines in small if lines]
     for place in range(0, len(small), 2):
         right: Sequence[str] = small[place + 1] if place + 1 < len(small) else ()

@@ -49,6 +49,7 @@ class TrainingCurves:
         learning_rate: of the main group.
         components: loss components by name, before their weights.
         evaluations: in order of steps.
+        grad_norm: global norm of the gradients, before clipping.
     """
 
     steps: tuple[int, ...] = ()
@@ -56,6 +57,7 @@ class TrainingCurves:
     learning_rate: tuple[float, ...] = ()
     components: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     evaluations: tuple[EvaluationPoint, ...] = ()
+    grad_norm: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

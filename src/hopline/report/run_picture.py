@@ -28,7 +28,7 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 def run_picture(title: str, curves: TrainingCurves, health: Sequence[Mapping[str, float]]) -> bytes:
-    """Loss, its components, the score on valid, learning rate and speed, each where it is known; PNG bytes.
+    """Loss, its components, the score on valid, learning rate, gradient norm and speed, each where it is known; PNG bytes.
 
     The same data give the same bytes.
 
@@ -61,6 +61,7 @@ def _panels(curves: TrainingCurves, health: Sequence[Mapping[str, float]]) -> li
             {"score": ([e.step for e in evaluations], [e.score for e in evaluations])} if evaluations else {},
         ),
         ("learning rate", {"learning rate": (curves.steps, curves.learning_rate)} if curves.steps else {}),
+        ("gradient norm, before clipping", {"norm": (curves.steps, curves.grad_norm)} if curves.grad_norm else {}),
         ("examples a second", {"examples": ([x for x, _ in speed], [y for _, y in speed])} if speed else {}),
     ]
 

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from hopline.errors import DataError, IntegrityError, NotFoundError
-from hopline.report import EvaluationPoint, TrainingCurves
+from hopline.report import TrainingCurves
 from hopline.stages.roots import open_root, run_prefix
-from hopline.stages.runs import RUN_FILE, STEP_LOG, AttemptRecord, read_run
+from hopline.stages.runs import RUN_FILE, STEP_LOG, AttemptRecord, curves_of, read_run
 from hopline.stages.work import held_here
 from hopline.storage import Store
 from hopline.training.candidate import CONFIG_FILE, SCORES_FILE
@@ -265,7 +265,7 @@ class _Run:
         lines = [json.loads(line) for line in (data or b"").decode().splitlines()]
         last = max((line["step"] for line in lines), default=0)
         later = [_as_log_line(record) for record in health if record["step"] > last and "loss" in record]
-        return _curves([*lines, *later])
+        return curves_of([*lines, *later])
 
     def _document(self, key: str) -> dict[str, Any]:
         lines = list(self._lines(key))
@@ -296,26 +296,6 @@ def _figures(line: Mapping[str, Any]) -> dict[str, float]:
 def _as_log_line(record: Mapping[str, float]) -> dict[str, Any]:
     parts = {name.removeprefix(_LOSS): value for name, value in record.items() if name.startswith(_LOSS)}
     return {**record, "components": parts}
-
-
-def _curves(lines: list[dict[str, Any]]) -> TrainingCurves:
-    steps = [line for line in lines if "loss" in line]
-    names = sorted({name for line in steps for name in line.get("components", {})})
-    return TrainingCurves(
-        steps=tuple(int(line["step"]) for line in steps),
-        loss=tuple(_number(line["loss"]) for line in steps),
-        learning_rate=tuple(_number(line.get("learning_rate")) for line in steps),
-        components={name: tuple(_number(line.get("components", {}).get(name)) for line in steps) for name in names},
-        evaluations=tuple(
-            EvaluationPoint(line["step"], _number(line.get("score")), line["metrics"])
-            for line in lines
-            if "metrics" in line
-        ),
-    )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 def _seconds(time: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
@@ -17,7 +18,16 @@ from hopline.report import EvaluationPoint, TrainingCurves
 from hopline.stages.roots import run_prefix
 from hopline.storage import Store, canonical_json, parse_json
 
-__all__ = ["AttemptLog", "AttemptRecord", "HealthLog", "RunRecord", "read_run", "training_curves", "write_run"]
+__all__ = [
+    "AttemptLog",
+    "AttemptRecord",
+    "HealthLog",
+    "RunRecord",
+    "curves_of",
+    "read_run",
+    "training_curves",
+    "write_run",
+]
 
 RUN_FILE: Final = "run.json"
 STEP_LOG: Final = "steps.jsonl"
@@ -163,14 +173,19 @@ def training_curves(store: Store, run_hash: str) -> TrainingCurves:
         IntegrityError: the log was altered.
     """
     log = store.get_bytes(f"{run_prefix(run_hash)}/{STEP_LOG}", sha256=read_run(store, run_hash).step_log_sha256)
-    lines = [json.loads(line) for line in log.decode().splitlines()]
+    return curves_of([json.loads(line) for line in log.decode().splitlines()])
+
+
+def curves_of(lines: Sequence[Mapping[str, Any]]) -> TrainingCurves:
+    """The curves in the records of a step log; a value that a record lacks, or that was no number, is NaN."""
     steps = [line for line in lines if "loss" in line]
     names = sorted({name for line in steps for name in line.get("components", {})})
     return TrainingCurves(
-        steps=tuple(line["step"] for line in steps),
+        steps=tuple(int(line["step"]) for line in steps),
         loss=tuple(_number(line["loss"]) for line in steps),
-        learning_rate=tuple(line["learning_rate"] for line in steps),
-        components={name: tuple(line.get("components", {}).get(name, math.nan) for line in steps) for name in names},
+        learning_rate=tuple(_number(line.get("learning_rate")) for line in steps),
+        grad_norm=tuple(_number(line.get("grad_norm")) for line in steps),
+        components={name: tuple(_number(line.get("components", {}).get(name)) for line in steps) for name in names},
         evaluations=tuple(
             EvaluationPoint(line["step"], _number(line.get("score")), line["metrics"])
             for line in lines
@@ -180,7 +195,7 @@ def training_curves(store: Store, run_hash: str) -> TrainingCurves:
 
 
 def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+    return math.nan if value is None else float(value)
 
 
 def _parse(kind: type[Record], data: bytes, source: str) -> Record:

@@ -138,9 +138,14 @@ def test_the_link_objective_is_the_one_that_was_trained(manifest) -> None:
 
 
 def test_determinism_is_what_was_achieved(manifest) -> None:
-    """D44: the request and the outcome are two facts."""
+    """D44: the request and the outcome are two facts, and the record says why they differ."""
     facts = manifest(determinism=Determinism(True, False, "too late"))
     assert (facts["deterministic_requested"], facts["deterministic_achieved"]) == (True, False)
+    assert facts["deterministic_reason"] == "too late"
+    for asked, why in ((True, "it was achieved"), (False, "it was not asked for")):
+        facts = manifest(determinism=Determinism(asked, asked))
+        assert (facts["deterministic_requested"], facts["deterministic_achieved"]) == (asked, asked)
+        assert (facts["deterministic_reason"], facts["reasons"]["deterministic_reason"]) == (None, why)
 
 
 def test_the_environment_that_matters_and_no_more(manifest, monkeypatch: pytest.MonkeyPatch) -> None:

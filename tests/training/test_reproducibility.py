@@ -36,8 +36,13 @@ def test_what_was_achieved_is_told_apart_from_what_was_asked(monkeypatch: pytest
     assert (found.requested, found.achieved) == (False, False)
     assert not torch.are_deterministic_algorithms_enabled()
 
+    other = seed_everything(0, deterministic=True, device=torch.device("mps"))
+    assert (other.requested, other.achieved) == (True, False)
+    assert "mps" in (other.reason or "")
+
     cuda = torch.device("cuda")
-    monkeypatch.delenv(CUBLAS_WORKSPACE_ENV, raising=False)
+    monkeypatch.setenv(CUBLAS_WORKSPACE_ENV, "of somebody else")
+    monkeypatch.delenv(CUBLAS_WORKSPACE_ENV)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     late = seed_everything(0, deterministic=True, device=cuda)
     assert (late.requested, late.achieved) == (True, False)

@@ -45,13 +45,15 @@ def seed_everything(seed: int, *, deterministic: bool, device: torch.device | No
     With ``deterministic`` a kernel that has no deterministic form raises instead of running.
     """
     _seed(seed)
-    on_cuda = device is not None and device.type == "cuda"
+    kind = "cpu" if device is None else device.type
     torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = not deterministic
     if not deterministic:
         return Determinism(False, False)
-    if on_cuda and os.environ.get(CUBLAS_WORKSPACE_ENV) not in _CUBLAS_DETERMINISTIC:
+    if kind not in ("cpu", "cuda"):
+        return Determinism(True, False, f"torch does not say which kernels of {kind} are deterministic")
+    if kind == "cuda" and os.environ.get(CUBLAS_WORKSPACE_ENV) not in _CUBLAS_DETERMINISTIC:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return Determinism(
                 True, False, f"{CUBLAS_WORKSPACE_ENV} has to be :4096:8 or :16:8 before CUDA starts; set it outside"

@@ -22,7 +22,7 @@ from hopline.lineage.schema import (
 from hopline.lineage.schema import (
     EvaluationPart,
 )
-from hopline.lineage.values import portable, restored
+from hopline.lineage.values import portable, printable, restored
 
 __all__ = ["Claim", "Status", "manifest_claims"]
 
@@ -39,6 +39,11 @@ class Claim:
     name: str
     status: Status
     detail: str
+
+    def __post_init__(self) -> None:
+        # Both may quote what a stranger wrote: it must not steer a terminal, nor turn the order of letters around.
+        object.__setattr__(self, "name", printable(self.name))
+        object.__setattr__(self, "detail", printable(self.detail))
 
 
 def manifest_claims(manifest: Manifest) -> Iterator[Claim]:
@@ -66,6 +71,8 @@ def config_hashes(manifest: Manifest) -> Claim:
     for section in sorted(found.keys() | said.keys()):
         if found.get(section) != said.get(section):
             return Claim(name, "FAIL", f"{section}: hash {found.get(section)}, the manifest says {said.get(section)}")
+    if config.name != manifest.name:
+        return Claim(name, "FAIL", f"the config is of the model {config.name}, the manifest of {manifest.name}")
     return Claim(name, "OK", f"{len(part.sections)} sections, config {part.config_hash[:12]}")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from hopline.errors import DataError
 from hopline.lineage.schema import (
@@ -19,7 +19,7 @@ from hopline.lineage.schema import (
     Subjects,
     TrainingPart,
 )
-from hopline.lineage.values import Part, Text
+from hopline.lineage.values import Part
 from hopline.storage import canonical_json, parse_json, sha256_bytes
 
 __all__ = ["SCHEMA_ID", "SCHEMA_VERSION", "ForeignManifestError", "Manifest"]
@@ -37,8 +37,8 @@ class Manifest(Part):
 
     schema_id: Literal["urn:hopline:manifest"] = "urn:hopline:manifest"
     schema_version: Literal[1] = 1
-    name: Text
-    """Name of the model; its versions lie under ``models/<name>/``."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    """Name of the model, as a config takes it; its versions lie under ``models/<name>/``."""
     subjects: Subjects
     dataset: DatasetPart
     code: CodePart

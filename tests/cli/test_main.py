@@ -23,6 +23,7 @@ COMMANDS = [
     "publish",
     "plan",
     "verify",
+    "lineage",
     "keygen",
     "diff",
     "predict",

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "publish": ("hopline.cli.stages", "publish", "Publish the chosen checkpoint as a version."),
     "plan": ("hopline.cli.plan", "plan", "Say what a run would reuse and redo, and why."),
     "verify": ("hopline.cli.verify", "verify", "Check every claim of a published model."),
+    "lineage": ("hopline.cli.lineage", "lineage", "Draw what a published model came from."),
     "keygen": ("hopline.cli.keygen", "keygen", "Make a key that versions are signed with."),
     "diff": ("hopline.cli.diff", "diff", "Say in what the manifests of two versions differ."),
     "predict": ("hopline.cli.predict", "predict", "Answer queries with a published model."),

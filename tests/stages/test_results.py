@@ -85,6 +85,9 @@ def test_the_run_tells_when_where_and_how_it_was_trained(finished: Finished) -> 
     facts = record["run_manifest"]
     assert (facts["world_size"], facts["precision_used"], facts["deterministic_achieved"]) == (1, "fp32", True)
     told = json.loads(local(published["manifest_uri"]).read_text())
+    for record in (facts, told["training"]["run_manifest"]):
+        assert record["parent"] is None
+        assert record["reasons"]["parent"] == "training began with random weights"
     assert [one["started"] for one in told["training"]["attempts"]] == [attempt["started"]]
     scores = {candidate["step"]: candidate["score"] for candidate in run["candidates"]}
     assert {one["step"]: one["score"] for one in told["evaluation"]["candidates"]} == scores

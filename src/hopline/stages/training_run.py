@@ -152,6 +152,8 @@ class _Run:
         trainer, state = self._trainer, self._trainer.state
         facts = build_run_manifest(trainer, self._dataset.index, self._determinism)
         facts["parent"] = None if self._parent is None else self._parent.record()
+        if self._parent is None:
+            facts["reasons"]["parent"] = "training began with random weights"
         log = trainer.log.to_bytes()
 
         def write() -> None:

@@ -121,8 +121,8 @@ def test_training_goes_on_while_a_state_is_written(bench, monkeypatch: pytest.Mo
     original, passed, waited = FileStore.put_file, threading.Event(), []
 
     def put_file(self: FileStore, key: str, path: Path, **options: Any) -> None:
-        if key.startswith("states/step-00000004/"):
-            waited.append(passed.wait(60))
+        if key.startswith("states/step-00000004/") and all(waited):
+            waited.append(passed.wait(30))
         original(self, key, path, **options)
 
     monkeypatch.setattr(FileStore, "put_file", put_file)

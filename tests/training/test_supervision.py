@@ -64,6 +64,21 @@ def test_a_large_graph_draws_as_a_small_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(drawn.weight, searched.weight)
 
 
+def test_where_no_other_node_is_there_are_positives_alone() -> None:
+    """G32: a single node with an edge to itself, and two that are joined: what is linked is scored, and nothing else."""
+    query = Query((0,), ((0,),), AnswerMode.ENTITIES)
+    for nodes, edges in ((1, [[0], [0]]), (2, [[0], [1]])):
+        graph = ExampleGraph(np.full(nodes, -1), np.array(edges), np.array([0]))
+        batch = make_batch([ReasoningExample(7, graph, query, QueryKind.LINK, Status.MISSING)])
+        inputs, _ = _inputs(batch)
+        assert not inputs.negative_weight.any()
+        assert inputs.link_labels.tolist() == [1, 0]
+        components = MultiTaskLoss(LossConfig())(inputs).components
+        expected = torch.nn.functional.softplus(-inputs.link_logits[0])
+        torch.testing.assert_close(components["link"], expected)
+        assert components["node"] == 0
+
+
 def test_negatives_are_a_counter() -> None:
     """D8: a pure function of seed, step and example; other steps, seeds and examples draw others."""
     examples = make_examples(12)

@@ -47,13 +47,18 @@ def carry_out(config: GraphConfig, store: Store, dataset: Dataset, run_hash: str
         HoplineError: as the trainer and the store.
     """
     device = resolve_device("auto")
+
+    def seed() -> Determinism:
+        return seed_everything(config.training.seed, deterministic=config.training.deterministic, device=device)
+
     # Before rank_device, which starts CUDA: what makes cuBLAS deterministic has to be set by then.
-    determinism = seed_everything(config.training.seed, deterministic=config.training.deterministic, device=device)
+    seed()
     world = setup_distributed(rank_device(device))
     settle_threads(world.local_size)
     with _stop_flag() as stop:
         while True:
-            run = _Run(config, store, dataset, run_hash, sink, world, determinism)
+            # Each try draws its first weights anew.
+            run = _Run(config, store, dataset, run_hash, sink, world, seed())
             if run.is_sound():
                 return run.train(stop)
 

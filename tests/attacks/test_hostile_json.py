@@ -81,8 +81,20 @@ def test_a_file_of_gigabytes(scene: Scene, name: str) -> None:
         assert "FAIL" in done.stdout
 
 
-def test_a_million_signatures(scene: Scene) -> None:
+def test_thousands_of_signatures(scene: Scene) -> None:
+    """Each would be tried with each key."""
     document = json.loads((scene.version / "manifest.dsse.json").read_bytes())
-    document["signatures"] *= 100_000
+    document["signatures"] *= 50_000
     scene.write("manifest.dsse.json", json.dumps(document).encode())
     assert "1 to 100 signatures" in scene.failures()["signature"]
+
+
+@pytest.mark.parametrize("item", ["0", "[]", "{}"])
+def test_a_manifest_of_millions_of_values(scene: Scene, item: str) -> None:
+    """A list in the one place that takes any JSON: ten megabytes of it would be a gigabyte of objects."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    data = (scene.version / "manifest.json").read_bytes()
+    values = ",".join([item] * (10_000_000 // (len(item) + 1)))
+    scene.write("manifest.json", data.replace(b'"leakage":null', f'"leakage":[{values}]'.encode()))
+    assert "more than the" in scene.failures()["manifest"]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -193,7 +195,7 @@ def test_an_envelope_that_is_no_file_or_too_large(signed: Path, publisher: Publi
     assert signature(signed, *publisher.public("old")) == ("FAIL", "manifest.dsse.json is no ordinary file")
     path.unlink()
     with path.open("wb") as file:
-        file.truncate((64 << 20) + 1)
+        file.truncate((16 << 20) + 1)
     assert "more than the" in signature(signed)[1]
 
 
@@ -294,3 +296,23 @@ def test_the_payload_is_plain_base64(signed: Path) -> None:
     """What a person does with jq and base64 -d."""
     document = json.loads((signed / "manifest.dsse.json").read_bytes())
     assert json.loads(base64.b64decode(document["payload"], validate=True))["_type"] == STATEMENT_TYPE
+
+
+@pytest.mark.skipif(not (shutil.which("jq") and shutil.which("openssl")), reason="needs jq and openssl")
+def test_the_commands_of_the_documentation_check_a_version_without_hopline(
+    signed: Path, publisher: Publisher, tmp_path: Path
+) -> None:
+    page = Path(__file__).parents[2] / "docs/check-a-model.md"
+    (block,) = [text for text in page.read_text().split("```") if "openssl pkeyutl" in text]
+    commands = block.replace("/tmp/", f"{tmp_path}/").replace("../publisher.pub", str(publisher.public("old")[0]))
+
+    def run() -> str:
+        done = subprocess.run(["bash", "-c", commands], cwd=signed, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    assert run().count(": OK") == len(list(signed.iterdir())) - 1
+    assert "Signature Verified Successfully" in run()
+    document = json.loads((signed / "manifest.dsse.json").read_bytes())
+    document["payload"] = base64.b64encode(base64.b64decode(document["payload"]) + b" ").decode()
+    (signed / "manifest.dsse.json").write_text(json.dumps(document))
+    assert "Signature Verification Failure" in run()

@@ -15,8 +15,10 @@ from hopline.errors import DataError
 from hopline.lineage.keys import PublicKey, SigningKey
 from hopline.storage import canonical_json, parse_json
 
-__all__ = ["Envelope", "Signature"]
+__all__ = ["MAX_ENVELOPE_BYTES", "Envelope", "Signature"]
 
+MAX_ENVELOPE_BYTES: Final = 16 << 20
+"""Room for a statement about the largest manifest."""
 _MAX_SIGNATURES: Final = 100
 """More would only cost time: every one is tried with every key."""
 
@@ -43,7 +45,7 @@ class Envelope:
 
         Raises ``DataError``, naming ``source``, for what is no envelope. Nothing is said about the signatures.
         """
-        document = parse_json(data, source=source)
+        document = parse_json(data, source=source, max_bytes=MAX_ENVELOPE_BYTES)
         if not isinstance(document, dict):
             raise DataError(f"{source}: is no signature envelope: found {type(document).__name__}, expected an object")
         signatures = document.get("signatures")

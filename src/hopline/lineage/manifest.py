@@ -26,6 +26,8 @@ __all__ = ["SCHEMA_ID", "SCHEMA_VERSION", "ForeignManifestError", "Manifest"]
 
 SCHEMA_ID: Final = "urn:hopline:manifest"
 SCHEMA_VERSION: Final = 1
+MAX_MANIFEST_BYTES: Final = 8 << 20
+"""Many times what a manifest has. Values take much more memory than their text, so a stranger's could exhaust a machine."""
 
 
 class ForeignManifestError(DataError):
@@ -96,7 +98,7 @@ class Manifest(Part):
             DataError: it is not JSON, a key is missing, unknown or given twice, a value is of the wrong type, a null has no
                 reason, or the bytes are not in canonical form.
         """
-        document = parse_json(data, source=source)
+        document = parse_json(data, source=source, max_bytes=MAX_MANIFEST_BYTES)
         if not isinstance(document, dict) or document.get("schema_id") != SCHEMA_ID:
             found = document.get("schema_id") if isinstance(document, dict) else type(document).__name__
             raise ForeignManifestError(

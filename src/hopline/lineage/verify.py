@@ -13,6 +13,7 @@ from hopline.errors import DataError, HoplineError, NotFoundError
 from hopline.lineage.champion import ChampionPointer
 from hopline.lineage.claims import Claim, manifest_claims
 from hopline.lineage.data import dataset_claims, vocabulary_digest
+from hopline.lineage.envelope import MAX_ENVELOPE_BYTES
 from hopline.lineage.folder import Listing, VersionFolder, open_version
 from hopline.lineage.keys import PublicKey, read_public_key
 from hopline.lineage.manifest import ForeignManifestError, Manifest
@@ -25,7 +26,6 @@ from hopline.lineage.subjects import combine_tensor_digests
 from hopline.lineage.tensorfile import FileDigest, digest_tensor_file
 from hopline.lineage.values import portable
 from hopline.storage import parse_json, sha256_bytes, sha256_file
-from hopline.storage.canonical import MAX_JSON_BYTES
 from hopline.storage.local import os_errors
 
 __all__ = ["VerifyReport", "verify"]
@@ -133,8 +133,8 @@ def _signature(
         if ENVELOPE in listing.odd:
             return Claim("signature", "FAIL", f"{ENVELOPE} is no ordinary file")
         return signature_claim(None, keys, digest, manifest)
-    if size > MAX_JSON_BYTES:
-        return Claim("signature", "FAIL", f"{ENVELOPE} has more than the {MAX_JSON_BYTES} bytes that are read")
+    if size > MAX_ENVELOPE_BYTES:
+        return Claim("signature", "FAIL", f"{ENVELOPE} has more than the {MAX_ENVELOPE_BYTES} bytes that are read")
     with folder.local(ENVELOPE) as path, os_errors("read", path):
         return signature_claim(path.read_bytes(), keys, digest, manifest)
 

@@ -24,6 +24,7 @@ COMMANDS = [
     "plan",
     "verify",
     "lineage",
+    "champion",
     "keygen",
     "diff",
     "predict",

@@ -23,8 +23,10 @@ from hopline.lineage import (
     describe_files,
     environment_part,
     gate_record,
+    measured_at_publishing,
     metrics_table,
     pipeline_part,
+    publish_version,
     vocabulary_digest,
     write_weight_shards,
 )
@@ -42,6 +44,8 @@ from hopline.lineage.schema import (
     SplitRecord,
     TrainingPart,
 )
+from hopline.progress import NullSink
+from hopline.storage import Store
 
 DATASET = "d" * 64
 CONFIG = {
@@ -180,6 +184,19 @@ def build() -> Callable[..., Manifest]:
             "pipeline": pipeline_part({}),
         }
         return Manifest.build(**{**parts, **changes})
+
+    return make
+
+
+@pytest.fixture
+def publish(stage: Callable[..., Path], build: Callable[..., Manifest]) -> Callable[..., Measured]:
+    """Publish a version with an MRR, and return what was measured."""
+    folder = stage()
+
+    def make(store: Store, mrr: float, **changes: object) -> Measured:
+        manifest = build(folder, mrr=mrr, **changes)
+        publish_version(store, "tiny", folder, manifest, sink=NullSink())
+        return measured_at_publishing(store, "tiny", manifest.manifest_hash)
 
     return make
 

@@ -18,29 +18,14 @@ from hopline.lineage import (
     history,
     measured_at_publishing,
     move_champion,
-    publish_version,
     read_champion,
     version_prefix,
 )
 from hopline.lineage.champion import champion_key
-from hopline.progress import NullSink
 from hopline.storage import open_store, sha256_bytes
 
 GATE = GateConfig(minimum={"link.mrr": 0.5}, allowed_regression={"link.mrr": 0.0})
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def publish(stage, build):
-    """Publish a version with an MRR, and return what was measured."""
-    folder = stage()
-
-    def make(store, mrr: float, **changes) -> Measured:
-        manifest = build(folder, mrr=mrr, **changes)
-        publish_version(store, "tiny", folder, manifest, sink=NullSink())
-        return measured_at_publishing(store, "tiny", manifest.manifest_hash)
-
-    return make
 
 
 def test_the_first_version_becomes_champion(root, publish):

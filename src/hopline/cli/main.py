@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "plan": ("hopline.cli.plan", "plan", "Say what a run would reuse and redo, and why."),
     "verify": ("hopline.cli.verify", "verify", "Check every claim of a published model."),
     "lineage": ("hopline.cli.lineage", "lineage", "Draw what a published model came from."),
+    "champion": ("hopline.cli.champion", "champion", "Show or move the champion of a model."),
     "keygen": ("hopline.cli.keygen", "keygen", "Make a key that versions are signed with."),
     "diff": ("hopline.cli.diff", "diff", "Say in what the manifests of two versions differ."),
     "predict": ("hopline.cli.predict", "predict", "Answer queries with a published model."),

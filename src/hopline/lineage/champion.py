@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import ValidationError
 
@@ -27,11 +27,17 @@ from hopline.storage import PreconditionFailed, Store, canonical_json, parse_jso
 __all__ = [
     "ChampionMove",
     "ChampionPointer",
+    "FoundPointer",
     "champion_key",
+    "find_pointer",
     "history",
+    "history_before",
     "measured_at_publishing",
     "move_champion",
     "read_champion",
+    "replace_pointer",
+    "version_manifest_key",
+    "wait_for_racers",
 ]
 
 _ATTEMPTS: Final = 20
@@ -53,7 +59,13 @@ class ChampionPointer(Part):
     decided_at: Text
     """Time of the decision in UTC, as ISO 8601."""
     decision: tuple[Text, ...]
-    """The gate's grounds."""
+    """The gate's grounds, or the reason that a person gave."""
+    action: Literal["publish", "promote", "rollback"] = "publish"
+    """What moved the pointer: the gate after a publication, or a person."""
+    by: Text = "the gate"
+    """Who moved it."""
+    withdrawn: tuple[Sha256, ...] = ()
+    """Versions that a person went back from, sorted: the gate does not make them champion again, a promotion does."""
     previous_version: Sha256 | None = None
     """The version that was in use before."""
     previous: Sha256 | None = None
@@ -91,15 +103,29 @@ class ChampionMove:
     """Manifest hash of the champion that the decision was made against."""
 
 
+@dataclass(frozen=True, slots=True)
+class FoundPointer:
+    """A pointer as it was read: with its bytes, and the etag by which it can be replaced."""
+
+    pointer: ChampionPointer
+    data: bytes
+    etag: str
+
+
 def champion_key(name: str) -> str:
     """Key of a model's champion pointer."""
     return f"{model_prefix(name)}/champion.json"
 
 
+def version_manifest_key(name: str, manifest_hash: str) -> str:
+    """Key of a version's manifest."""
+    return f"{version_prefix(name, manifest_hash)}/{MANIFEST}"
+
+
 def read_champion(store: Store, name: str) -> ChampionPointer | None:
     """Return a model's champion pointer, None if it has none. Raises ``DataError`` if it is damaged or another model's."""
-    found = _read(store, name)
-    return None if found is None else found[0]
+    found = find_pointer(store, name)
+    return None if found is None else found.pointer
 
 
 def history(store: Store, name: str) -> list[ChampionPointer]:
@@ -111,14 +137,17 @@ def history(store: Store, name: str) -> list[ChampionPointer]:
         DataError: it is damaged.
     """
     pointer = read_champion(store, name)
-    chain = []
-    while pointer is not None:
-        chain.append(pointer)
-        if pointer.previous is None:
-            break
-        key = _history_key(name, pointer.previous)
-        data = store.get_bytes(key, sha256=pointer.previous, max_bytes=_MAX_POINTER_BYTES)
+    return [] if pointer is None else [pointer, *history_before(store, pointer)]
+
+
+def history_before(store: Store, pointer: ChampionPointer) -> list[ChampionPointer]:
+    """Follow the chain from the one before a pointer back to the first, newest first. Raises as ``history``."""
+    chain: list[ChampionPointer] = []
+    while (digest := pointer.previous) is not None:
+        key = _history_key(pointer.name, digest)
+        data = store.get_bytes(key, sha256=digest, max_bytes=_MAX_POINTER_BYTES)
         pointer = ChampionPointer.parse(data, source=store.uri(key))
+        chain.append(pointer)
     return chain
 
 
@@ -129,7 +158,7 @@ def measured_at_publishing(store: Store, name: str, manifest_hash: str) -> Measu
         NotFoundError: there is no such version.
         IntegrityError: its manifest was altered.
     """
-    key = f"{version_prefix(name, manifest_hash)}/{MANIFEST}"
+    key = version_manifest_key(name, manifest_hash)
     manifest = Manifest.parse(store.get_bytes(key, sha256=manifest_hash), source=store.uri(key))
     return Measured(manifest_hash, manifest.evaluation.split_digest, manifest.evaluation.values())
 
@@ -147,8 +176,8 @@ def move_champion(
     """Make a published version the champion if the gate lets it pass.
 
     Who loses a race reads the new champion and decides again, against that one. A version that is the champion already stays
-    it. ``measure`` gives the champion's metrics, for instance measured again on the challenger's test split; by default
-    those of its manifest.
+    it, and one that a person went back from is refused. ``measure`` gives the champion's metrics, for instance measured
+    again on the challenger's test split; by default those of its manifest.
 
     Raises:
         NotFoundError: the challenger, or the champion's manifest, is not in the store.
@@ -156,41 +185,38 @@ def move_champion(
         StoreUnavailableError: the pointer kept changing, ``attempts`` times.
     """
     key = champion_key(name)
-    manifest_key = f"{version_prefix(name, challenger.manifest_hash)}/{MANIFEST}"
+    manifest_key = version_manifest_key(name, challenger.manifest_hash)
     if store.head(manifest_key) is None:
         raise NotFoundError(f"{store.uri(manifest_key)}: there is no such version to make champion; publish it first")
     for attempt in range(attempts):
-        found = _read(store, name)
-        pointer = None if found is None else found[0]
+        found = find_pointer(store, name)
+        pointer = None if found is None else found.pointer
         if pointer is not None and pointer.manifest_hash == challenger.manifest_hash:
             return ChampionMove(True, False, GateDecision(True, pointer.decision), pointer.previous_version)
+        compared = None if pointer is None else pointer.manifest_hash
+        if pointer is not None and challenger.manifest_hash in pointer.withdrawn:
+            why = f"the champion was rolled back from version {challenger.manifest_hash[:12]}; promote it to have it again"
+            return ChampionMove(False, False, GateDecision(False, (why,)), compared)
         champion = None
         if pointer is not None:
             champion = measure(pointer) if measure else measured_at_publishing(store, name, pointer.manifest_hash)
         decision = decide(gate, challenger, champion)
-        compared = None if pointer is None else pointer.manifest_hash
         if not decision.accepted:
             return ChampionMove(False, False, decision, compared)
-        previous = None
-        if found is not None:
-            previous = sha256_bytes(found[1])
-            store.put_bytes(_history_key(name, previous), found[1], if_absent=True)
-        successor = ChampionPointer.known(
-            {
-                "name": name,
-                "manifest_hash": challenger.manifest_hash,
-                "manifest_uri": store.uri(manifest_key),
-                "decided_at": now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-                "decision": decision.reasons,
-                "previous_version": compared,
-                "previous": previous,
-            },
-            otherwise=_FIRST,
-        )
         try:
-            store.compare_and_swap(key, successor.to_bytes(), expected_etag=None if found is None else found[2])
+            replace_pointer(
+                store,
+                name,
+                found,
+                {
+                    "manifest_hash": challenger.manifest_hash,
+                    "decision": decision.reasons,
+                    "withdrawn": () if pointer is None else pointer.withdrawn,
+                },
+                now=now,
+            )
         except PreconditionFailed:
-            time.sleep(random.uniform(0, 0.02 * (attempt + 1)))  # noqa: S311 - so that racers do not meet again
+            wait_for_racers(attempt)
             continue
         return ChampionMove(True, True, decision, compared)
     raise StoreUnavailableError(
@@ -199,7 +225,55 @@ def move_champion(
     )
 
 
-def _read(store: Store, name: str) -> tuple[ChampionPointer, bytes, str] | None:
+def replace_pointer(
+    store: Store,
+    name: str,
+    found: FoundPointer | None,
+    decided: Mapping[str, Any],
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> ChampionPointer:
+    """Put a new pointer in the place of the one that was found (None: of none), which goes to the history first.
+
+    Args:
+        decided: fields of the new pointer: ``manifest_hash``, ``decision``, and those about a move by a person.
+
+    Raises:
+        PreconditionFailed: another writer came first, and nothing was moved.
+    """
+    previous = None
+    if found is not None:
+        previous = sha256_bytes(found.data)
+        store.put_bytes(_history_key(name, previous), found.data, if_absent=True)
+    successor = ChampionPointer.known(
+        {
+            **decided,
+            "name": name,
+            "manifest_uri": store.uri(version_manifest_key(name, decided["manifest_hash"])),
+            "decided_at": now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "previous_version": None if found is None else found.pointer.manifest_hash,
+            "previous": previous,
+        },
+        otherwise=_FIRST,
+    )
+    data = successor.to_bytes()
+    try:
+        store.compare_and_swap(champion_key(name), data, expected_etag=None if found is None else found.etag)
+    except PreconditionFailed:
+        # A swap whose answer was lost is sent again, and then loses against itself.
+        there = find_pointer(store, name)
+        if there is None or there.data != data:
+            raise
+    return successor
+
+
+def wait_for_racers(attempt: int) -> None:
+    """Wait a moment, so that those who raced do not meet again."""
+    time.sleep(random.uniform(0, 0.02 * (attempt + 1)))  # noqa: S311
+
+
+def find_pointer(store: Store, name: str) -> FoundPointer | None:
+    """As ``read_champion``, with what is needed to replace it."""
     key = champion_key(name)
     found = store.get_bytes_with_etag(key)
     if found is None:
@@ -209,7 +283,7 @@ def _read(store: Store, name: str) -> tuple[ChampionPointer, bytes, str] | None:
         raise IntegrityError(
             f"{store.uri(key)}: is the pointer of the model {pointer.name!r}, expected {name!r}; restore it from the history"
         )
-    return pointer, found[0], found[1]
+    return FoundPointer(pointer, found[0], found[1])
 
 
 def _history_key(name: str, digest: str) -> str:

@@ -133,6 +133,29 @@ def test_what_is_no_version(finished: Finished, tmp_path: Path) -> None:
         view_lineage(str(tmp_path))
 
 
+def test_the_checkpoint_that_training_began_from(finished: Finished, root: Path) -> None:
+    parent = finished.results["train"]["candidates"][0]
+    sets = (
+        f"training.init_from={parent['uri'].replace(finished.root.as_uri(), root.as_uri())}@sha256:{parent['sha256']}",
+    )
+    for name in ("train", "evaluate"):
+        stage(name, root, *sets).result  # noqa: B018 - it checks the exit code
+    uri = stage("publish", root, *sets).result["manifest_uri"]
+    graph = view_lineage(uri)
+    assert graph.lost == ()
+    assert [(node.title, node.facts["sha256"]) for node in graph.of("source")[1:]] == [
+        ("initial checkpoint", parent["sha256"])
+    ]
+    assert [edge.target for edge in graph.edges if edge.source == "initial-checkpoint"] == ["attempt-1"]
+    (index,) = root.glob(
+        f"runs/{finished.results['train']['run_hash']}/candidates/step-{parent['step']:08d}/index.json"
+    )
+    flip(index)
+    assert [(node.id, node.state) for node in view_lineage(uri).lost] == [("initial-checkpoint", "altered")]
+    index.unlink()
+    assert [(node.id, node.state) for node in view_lineage(uri).lost] == [("initial-checkpoint", "unknown")]
+
+
 @pytest.mark.s3
 def test_a_version_in_a_bucket(finished: Finished, s3_root: str) -> None:
     store = open_store(s3_root)

@@ -15,6 +15,7 @@ from hopline.lineage.names import ENVELOPE, MANIFEST
 from hopline.report.lineage_data import LineageEdge, LineageGraph, LineageNode, NodeState
 from hopline.stages.roots import dataset_prefix, open_root, run_prefix
 from hopline.storage import Store, sha256_bytes
+from hopline.storage.canonical import MAX_JSON_BYTES
 from hopline.training.candidate import CandidateIndex
 
 __all__ = ["view_lineage"]
@@ -66,8 +67,9 @@ class _View:
         self._folder = folder
         self._store = store
         sources = [self._add(node) for node in self._sources()]
+        parent = [self._add(node) for node in self._initial_checkpoint()]
         dataset = self._add(self._dataset(), sources)
-        attempts = self._attempts(dataset)
+        attempts = self._attempts(dataset, parent)
         candidates = self._candidates(attempts or [(0, dataset)])
         choice = self._add(self._choice(), candidates)
         self._add(self._champion(), [self._add(self._published(), [choice])])
@@ -91,6 +93,33 @@ class _View:
             facts = {"source": part.source.uri, "bytes": f"{file.bytes:,}", "sha256": file.sha256}
             yield LineageNode(f"source-{number}", "source", file.path, facts, "recorded")
 
+    def _initial_checkpoint(self) -> Iterator[LineageNode]:
+        """What training began from, unless that was random weights."""
+        parent = self._manifest.parents.initial_checkpoint
+        if parent is None:
+            return
+        facts = {"sha256": parent.sha256, "source": parent.uri or "not known"}
+        facts |= {} if parent.step is None else {"step": f"{parent.step:,}"}
+        state, note = self._parent_state(parent.uri or "", parent.sha256)
+        yield LineageNode("initial-checkpoint", "source", "initial checkpoint", facts, state, note)
+
+    def _parent_state(self, uri: str, digest: str) -> tuple[NodeState, str]:
+        """Whether the checkpoint lies in this root. It may come from another one, where nobody asked to look."""
+        if self._store is None:
+            return "unknown", _NO_ROOT
+        for prefix in (_key_under(uri, "runs"), _key_under(uri, "imports")):
+            if prefix is None:
+                continue
+            key = f"{prefix}/{_INDEX}"
+            try:
+                self._store.get_bytes(key, sha256=digest, max_bytes=MAX_JSON_BYTES)
+            except (NotFoundError, ConfigError):
+                continue
+            except IntegrityError:
+                return "altered", f"{self._store.uri(key)} has another digest"
+            return "there", ""
+        return "unknown", "it is not in this root"
+
     def _dataset(self) -> LineageNode:
         part = self._manifest.dataset
         facts = {"hash": part.dataset_hash}
@@ -100,8 +129,8 @@ class _View:
         state, note = self._files(dataset_prefix(part.dataset_hash), [(_INDEX, None), *shards])
         return LineageNode("dataset", "dataset", part.dataset_hash[:12], facts, state, note)
 
-    def _attempts(self, dataset: str) -> list[tuple[int, str]]:
-        """The attempts, each with its first sample."""
+    def _attempts(self, dataset: str, parent: list[str]) -> list[tuple[int, str]]:
+        """The attempts, each with its first sample; the first of them began from the parent."""
         training = self._manifest.training
         prefix = run_prefix(training.run_hash)
         found: list[tuple[int, str]] = []
@@ -118,7 +147,7 @@ class _View:
             }
             state, note = self._files(f"{prefix}/attempts", [(f"{number:04d}.json", None)])
             node = LineageNode(f"attempt-{number}", "attempt", f"attempt {number}", facts, state, note)
-            before = [found[-1][1]] if attempt.resumed_from is not None and found else []
+            before = [found[-1][1]] if attempt.resumed_from is not None and found else [] if found else parent
             found.append((attempt.first_sample or 0, self._add(node, [dataset, *before])))
         return found
 

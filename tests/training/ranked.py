@@ -169,6 +169,15 @@ def parted(bench: Ranked) -> dict[str, Any]:
     return {"own": own, "first": first, "last": last, "constant": model.constant, "again": again}
 
 
+def parted_fsdp(bench: Ranked) -> dict[str, Any]:
+    """The same where every rank keeps its own part: it has to be a part of the main one's weights."""
+    config = bench.config(STILL, parallelism="fsdp", link_head="mlp", max_steps=2)
+    seed_everything(100 + bench.world.rank, deterministic=True)
+    model = build_model(config, bench.dataset.vocabulary)
+    own = {name: value.clone() for name, value in model.state_dict().items()}
+    return {"own": own, "first": GraphTrainer(model, config, "cpu", distributed=True).weights()}
+
+
 def run(bench: Ranked, mode: str, name: str = "run", **options: Any) -> GraphTrainer:
     config = bench.config(parallelism=mode if bench.world.size > 1 else "none", **options.pop("training", {}))
     return bench.run(config, name=name, **options)
@@ -338,8 +347,8 @@ def refused(bench: Ranked) -> dict[str, Any]:
 SCENARIOS: dict[str, Callable[[Ranked], dict[str, Any]]] = {
     function.__name__: function
     for function in (
-        ddp, fsdp, small, small_fsdp, chunked, chunked_fsdp, dropout, parted, whole, whole_fsdp, stopped, content,
-        apart, poisoned, evaluated, disk_full, unreadable, continued, handed, refused,
+        ddp, fsdp, small, small_fsdp, chunked, chunked_fsdp, dropout, parted, parted_fsdp, whole, whole_fsdp, stopped,
+        content, apart, poisoned, evaluated, disk_full, unreadable, continued, handed, refused,
     )
 }  # fmt: skip
 

@@ -47,6 +47,19 @@ def test_a_stopped_run_continues_as_if_nothing_had_happened(bench, undisturbed, 
     assert continued.best_score == whole.best_score == max((s * 7 % 11) / 11 for s in (4, 8, 12))
 
 
+def test_what_was_best_before_a_stop_still_is_afterwards(bench) -> None:
+    """D33: an evaluation after a resume that is worse does not take its place, and patience goes on being lost."""
+    config = bench.config(evaluation_every=2, keep_candidates=1)
+    with pytest.raises(TerminatedError):
+        bench.run(config, score=lambda step: -step, stop=lambda: bench.states().committed() != [])
+    stopped = bench.resumed(config)
+    assert 4 <= stopped.step < 10
+    ended = bench.run(config, score=lambda step: -step)
+    assert (ended.best_step, ended.best_score) == (stopped.best_step, stopped.best_score) == (2, -2.0)
+    assert [candidate.step for candidate in ended.state.candidates] == [2]
+    assert ended.state.without_improvement == 5
+
+
 def test_a_finished_run_is_restored_as_it_was_and_trains_no_further(bench) -> None:
     """G51, D33."""
     whole = bench.run()

@@ -40,8 +40,8 @@ def ranks_of(folder: Path, scenario: str, size: int) -> Ranks:
 
 ONE = ["ddp", "small", "chunked", "whole", "evaluated"]
 TWO = [
-    "ddp", "fsdp", "small", "small_fsdp", "chunked", "chunked_fsdp", "dropout", "parted", "whole", "whole_fsdp",
-    "stopped", "content", "apart", "poisoned", "evaluated", "disk_full", "unreadable", "refused",
+    "ddp", "fsdp", "small", "small_fsdp", "chunked", "chunked_fsdp", "dropout", "parted", "parted_fsdp", "whole",
+    "whole_fsdp", "stopped", "content", "apart", "poisoned", "evaluated", "disk_full", "unreadable", "refused",
 ]  # fmt: skip
 FOUR = ["ddp", "small", "chunked_fsdp", "evaluated"]
 
@@ -132,6 +132,15 @@ def test_weights_and_buffers_come_from_the_main_rank(played: Play) -> None:
     assert torch.equal(one["last"], other["last"])
     assert not torch.equal(one["first"], one["last"])
     assert other["constant"].tolist() == [0, 0]
+
+
+def test_sharded_weights_are_parts_of_those_of_the_main_rank(played: Play) -> None:
+    """G6, D21: nothing would even them out later, for no rank sees the part of another."""
+    one, other = played("parted_fsdp", 2)
+    assert any(not torch.equal(value, other["own"][name]) for name, value in one["own"].items())
+    assert one["first"].keys() == one["own"].keys()
+    for name, value in one["own"].items():
+        assert torch.equal(one["first"][name], value), name
 
 
 def test_joining_again_is_the_same_world(played: Play) -> None:

@@ -101,6 +101,8 @@ def test_a_score_that_is_no_number_is_never_best(bench) -> None:
     assert (trainer.best_step, trainer.best_score) == (8, 0.1)
     assert [c.step for c in trainer.state.candidates] == [8]
     assert [event.score for event in trainer.evaluations] == [None, 0.1, None]
+    never = bench.run(bench.config(max_steps=4), name="never", score=lambda step: math.nan)
+    assert (never.best_step, never.best_score, never.state.candidates) == (None, None, [])
 
 
 def test_patience_ends_training_that_does_not_improve(bench) -> None:
@@ -126,13 +128,13 @@ def test_patience_begins_anew_with_every_better_score(bench) -> None:
 
 def test_a_second_training_starts_its_patience_anew(bench) -> None:
     """D34: stop reason and patience of the call before are forgotten."""
-    config = bench.config(patience=1, evaluation_every=2)
+    config = bench.config(patience=2, evaluation_every=2)
     trainer = bench.trainer(config)
     options = {"evaluate": lambda model: {"overall.score": 0.5}}
     trainer.train(bench.batches(config), **options)
-    assert (trainer.stopped_early, trainer.step) == (True, 4)
-    trainer.train(bench.batches(config), **options)
     assert (trainer.stopped_early, trainer.step) == (True, 6)
+    trainer.train(bench.batches(config), **options)
+    assert (trainer.stopped_early, trainer.step) == (True, 10)
     trainer.train(bench.batches(config))
     assert (trainer.stopped_early, trainer.step) == (False, 12)
 

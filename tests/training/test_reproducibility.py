@@ -72,6 +72,7 @@ def test_the_draws_of_a_step_depend_on_seed_step_and_rank_alone() -> None:
         (torch.tensor([2**24], dtype=torch.int64), torch.tensor([2**24 + 1], dtype=torch.int64)),
         (torch.zeros(2, 3), torch.zeros(3, 2)),
         (torch.zeros(2), torch.zeros(2, dtype=torch.bfloat16)),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
         (torch.zeros(1), torch.tensor([-0.0])),
     ],
 )

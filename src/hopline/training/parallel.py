@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_
 
 from hopline.config import GraphConfig
 from hopline.errors import ConfigError
@@ -26,6 +27,9 @@ from hopline.training.distributed import World, share_weights
 from hopline.training.step_module import StepModule
 
 __all__ = ["ParallelStep", "clip_gradients", "require_parallelism"]
+
+_FEW: Final = 1 << 20
+"""Numbers that are joined sooner than a norm of each tensor is taken."""
 
 
 def require_parallelism(config: GraphConfig, world: World) -> None:
@@ -124,7 +128,13 @@ class ParallelStep:
 
 def clip_gradients(parameters: list[Tensor], most: float) -> Tensor:
     """Scale gradients to a global norm of at most ``most``; the norm before, 0-d, the same on every process."""
-    norm: Any = clip_grad_norm_(parameters, most)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm: Any
+    if gradients and sum(map(Tensor.numel, gradients)) <= _FEW and all(type(each) is Tensor for each in gradients):
+        norm = torch.linalg.vector_norm(_flatten_dense_tensors(gradients))  # type: ignore[no-untyped-call]
+        clip_grads_with_norm_(parameters, most, norm)
+    else:
+        norm = clip_grad_norm_(parameters, most)
     # Of sharded gradients torch returns a tensor that is still to be reduced.
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
     return whole

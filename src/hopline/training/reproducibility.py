@@ -44,7 +44,8 @@ def seed_everything(seed: int, *, deterministic: bool, device: torch.device | No
 
     With ``deterministic`` a kernel that has no deterministic form raises instead of running.
     """
-    _seed(seed)
+    _seed_host(seed)
+    torch.manual_seed(seed)
     kind = "cpu" if device is None else device.type
     torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.deterministic = deterministic
@@ -63,9 +64,14 @@ def seed_everything(seed: int, *, deterministic: bool, device: torch.device | No
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Put every generator where the draws of a step begin."""
+    """Put every generator in use where the draws of a step begin."""
     digest = hashlib.sha256(f"hopline-step\0{seed}\0{step}\0{rank}".encode()).digest()
-    _seed(int.from_bytes(digest[:8], sys.byteorder) >> 1)
+    number = int.from_bytes(digest[:8], sys.byteorder) >> 1
+    _seed_host(number)
+    # torch.manual_seed also visits, at each call, the devices that are not in use, and notes where it was called from.
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(number)
 
 
 def model_hash(tensors: Mapping[str, Tensor]) -> str:
@@ -87,7 +93,6 @@ def tensor_bytes(tensor: Tensor) -> bytes:
     return array.tobytes()
 
 
-def _seed(seed: int) -> None:
+def _seed_host(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % (1 << 32))
-    torch.manual_seed(seed)

@@ -258,8 +258,9 @@ class GraphTrainer:
         if not rows:
             raise ValueError("a step needs at least one example")
         training = self.config.training
-        self.model.train()
-        if training.freeze_query_encoder:
+        if not self.model.training:
+            self.model.train()
+        if training.freeze_query_encoder and self.model.query_encoder.training:
             self.model.query_encoder.eval()
         seed_step(training.seed, self.state.step, self.world.rank)
         learning_rate = training.learning_rate * learning_rate_factor(
@@ -269,13 +270,14 @@ class GraphTrainer:
             floor=training.final_learning_rate_ratio,
         )
         set_learning_rate(self.optimizer, learning_rate)
-        self.optimizer.zero_grad(set_to_none=True)
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for parameter in parameters:
+            parameter.grad = None
         figures = torch.zeros(2 + len(COMPONENTS), device=self.device)
         for chunk in chunks[:-1]:
             figures[:-1] += self._backward(chunk, rows, last=False)
         figures[:-1] += self._backward(chunks[-1], rows, last=True)
         self._scaler.unscale_(self.optimizer)
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = clip_gradients(parameters, training.grad_clip)
         figures[-1] = float(stop is not None and stop())
         # The one read-back of the step.

@@ -114,6 +114,26 @@ def test_moments_follow_the_names_of_parameters(bench) -> None:
             assert torch.equal(value, other.optimizer.state[parameters[name]][key]), (name, key)
 
 
+def test_a_state_is_read_tensor_by_tensor_beside_the_device(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D42: the device never holds the state a second time; nothing but tensors is unpickled on the way."""
+    trained = bench.run(bench.config(max_steps=4))
+    read: list[int] = []
+    original = torch.load
+
+    def load(*arguments: Any, **options: Any) -> Any:
+        assert str(options["map_location"]) == "cpu"
+        assert options["weights_only"] is True
+        found = original(*arguments, **options)
+        assert isinstance(found, torch.Tensor)
+        read.append(found.numel())
+        return found
+
+    monkeypatch.setattr(torch, "load", load)
+    bench.same(trained, bench.resumed(trained.config))
+    assert max(read) == max(parameter.numel() for parameter in trained.model.parameters())
+    assert len(read) >= 3 * len(list(trained.model.parameters()))
+
+
 def test_only_the_newest_states_are_kept(bench) -> None:
     """G55, D40: retention."""
     bench.run(bench.config(checkpoint_every=2, keep_checkpoints=3))

@@ -244,7 +244,7 @@ def test_several_processes_need_to_know_how_they_share_the_training(played: Play
 def test_a_state_moves_to_another_number_of_ranks(
     dataset_folder: Path, tmp_path: Path, mode: str, before: int, after: int
 ) -> None:
-    """G59, D39, D42: saved on two ranks, continued on one, and the other way round; weights to the bit, losses within
+    """G59, D39: saved on two ranks, continued on one, and the other way round; weights to the bit, losses within
     rounding."""
     play(dataset_folder, tmp_path, before, ["handed"], HANDED_MODE=mode)
     play(dataset_folder, tmp_path, after, ["continued"], HANDED_MODE=mode)

@@ -66,6 +66,18 @@ def test_the_draws_of_a_step_depend_on_seed_step_and_rank_alone() -> None:
     assert len(others | {first}) == 4
 
 
+def test_the_generator_of_a_device_in_use_is_seeded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D37: dropout draws there."""
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "manual_seed", seeded.append)
+    seed_step(1, 7)
+    seed_step(1, 8)
+    assert seeded[0] == seeded[1] != seeded[2] == seeded[3]
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -72,6 +72,8 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(number)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(number)
 
 
 def model_hash(tensors: Mapping[str, Tensor]) -> str:

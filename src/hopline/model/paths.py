@@ -123,14 +123,14 @@ class PathAttention(nn.Module):
         weight = segment_softmax(score, batch.path_graph, G)
         seen = weight[..., None] * self.value(paths).view(P, self.heads, self.width)
         mean, label = score.mean(1), batch.path_label.float()
-        supporting = segment_sum(label, batch.path_graph, G)
-        competing = segment_sum(1 - label, batch.path_graph, G)
+        sides = torch.stack([label, 1 - label], 1)  # [P, 2] supporting, competing
+        strength = segment_logsumexp(mean[:, None].expand(P, 2), batch.path_graph, G, sides)
         return PathScores(
             attention=weight.mean(1),
             evidence=segment_sum(seen.reshape(P, paths.shape[1]), batch.path_graph, G),
-            positive=segment_logsumexp(mean, batch.path_graph, G, label),
-            negative=segment_logsumexp(mean, batch.path_graph, G, 1 - label),
-            mask=(supporting > 0) & (competing > 0),
+            positive=strength[:, 0],
+            negative=strength[:, 1],
+            mask=(segment_sum(sides, batch.path_graph, G) > 0).all(1),
         )
 
 

@@ -33,10 +33,9 @@ def segment_mean(values: Tensor, index: Tensor, segments: int) -> Tensor:
 def _segment_max(values: Tensor, index: Tensor, segments: int) -> Tensor:
     """Detached maximum per segment, 0 for an empty one: only ever subtracted for stability, so it needs no gradient."""
     values = values.detach()
-    out = torch.full((segments, *values.shape[1:]), -torch.inf, dtype=values.dtype, device=values.device)
+    out = torch.zeros((segments, *values.shape[1:]), dtype=values.dtype, device=values.device)
     spread = index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
-    out.scatter_reduce_(0, spread, values, "amax")
-    return torch.where(torch.isfinite(out), out, 0.0)
+    return out.scatter_reduce_(0, spread, values, "amax", include_self=False)
 
 
 def segment_softmax(values: Tensor, index: Tensor, segments: int) -> Tensor:

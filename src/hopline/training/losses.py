@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hopline.config import LossConfig
@@ -114,16 +114,21 @@ class LossOutput:
 
     Attributes:
         total: 0-d; the weighted sum of the components, plus the N3 regularisation.
-        components: name -> 0-d, unweighted; every name of COMPONENTS, in that order.
+        shares: ``[COMPONENTS]`` the components, unweighted, in their order.
         rows: how many rows were scored.
     """
 
     total: Tensor
-    components: Mapping[str, Tensor]
+    shares: Tensor
     rows: int
 
+    @property
+    def components(self) -> Mapping[str, Tensor]:
+        """Name -> 0-d, unweighted; every name of COMPONENTS, in that order."""
+        return dict(zip(COMPONENTS, self.shares.unbind(), strict=True))
 
-class MultiTaskLoss:
+
+class MultiTaskLoss(nn.Module):
     """The loss of :data:`COMPONENTS`, without parameters.
 
     * node: hinge of the cosines of linked and unlinked pairs, mean over edges;
@@ -138,11 +143,15 @@ class MultiTaskLoss:
     * pair_margin: hinge of the support logits of a twin and its missing example, which it is counted for.
     """
 
-    def __init__(self, config: LossConfig) -> None:
-        self.config = config
-        self.weights: Mapping[str, float] = {name: getattr(config.weights, name) for name in COMPONENTS}
+    weights: Tensor
 
-    def __call__(self, inputs: LossInputs, *, divisor: Tensor | float | None = None) -> LossOutput:
+    def __init__(self, config: LossConfig) -> None:
+        super().__init__()
+        self.config = config
+        weights = [*(getattr(config.weights, name) for name in COMPONENTS), config.n3]
+        self.register_buffer("weights", torch.tensor(weights), persistent=False)
+
+    def forward(self, inputs: LossInputs, *, divisor: Tensor | float | None = None) -> LossOutput:
         """The loss.
 
         Args:
@@ -156,17 +165,18 @@ class MultiTaskLoss:
         table = torch.stack([*(by_row[name] for name in COMPONENTS), inputs.penalty])
         sums = table.sum(1) if inputs.row_weight is None else table @ inputs.row_weight
         shares = sums / (inputs.rows if divisor is None else divisor)
-        weights = [*(self.weights[name] for name in COMPONENTS), self.config.n3]
-        total = torch.stack([weight * share for weight, share in zip(weights, shares.unbind(), strict=True)]).sum()
-        return LossOutput(total, dict(zip(COMPONENTS, shares.unbind(), strict=False)), inputs.rows)
+        total: Tensor = shares @ self.weights
+        return LossOutput(total, shares[: len(COMPONENTS)], inputs.rows)
 
     def _by_row(self, x: LossInputs) -> Mapping[str, Tensor]:
         """Each component for each row, ``[G]``."""
+        node, link = self._pairs(x)
+        next_hop, hop_relation = self._steps(x)
         return {
-            "node": self._node(x),
-            "link": self._link(x),
-            "next_hop": _mean_by_row(_cross_entropy(x.next_hop_logits, x.next_hop_labels), x.hop_graph, x.rows),
-            "relation": self._relation(x),
+            "node": node,
+            "link": link + self._edges(x),
+            "next_hop": next_hop,
+            "relation": hop_relation + self._asked_relation(x),
             "path": self._path(x),
             "pat": F.relu(self.config.pat_margin - x.pat_positive + x.pat_negative) * x.pat_mask,
             "answer": self._answer(x),
@@ -177,25 +187,36 @@ class MultiTaskLoss:
             "pair_margin": self._pair_margin(x),
         }
 
-    def _node(self, x: LossInputs) -> Tensor:
-        E, each = len(x.pair_graph), _negatives_per_edge(x)
-        joined, apart = x.pair_cosines[:E, None], x.pair_cosines[E:].view(E, each)
+    def _pairs(self, x: LossInputs) -> tuple[Tensor, Tensor]:
+        """Node and link, of the edges and the unlinked pairs drawn for them."""
+        E = len(x.pair_graph)
+        each = len(x.negative_weight) // max(E, 1)
         weight = x.negative_weight.view(E, each)
-        hinge = (F.relu(_NODE_MARGIN - joined + apart) * weight).sum(1) / weight.sum(1).clamp(min=1)
-        return _mean_by_row(hinge, x.pair_graph, x.rows)
+        found = weight.sum(1)
+        joined, apart = x.pair_cosines[:E, None], x.pair_cosines[E:].view(E, each)
+        hinge = (F.relu(_NODE_MARGIN - joined + apart) * weight).sum(1) / found.clamp(min=1)
+        binary = _binary(x.link_logits, x.link_labels)
+        binary = binary[:E] + (binary[E:].view(E, each) * weight).sum(1)
+        ones = torch.ones_like(found)
+        sums = segment_sum(torch.stack([hinge, ones, binary, ones + found], 1), x.pair_graph, x.rows)
+        # The weights of a row are none or at least 1.
+        means = sums[:, ::2] / sums[:, 1::2].detach().clamp(min=1)
+        return means[:, 0], means[:, 1]
 
-    def _link(self, x: LossInputs) -> Tensor:
-        weight = torch.cat([torch.ones(len(x.pair_graph), device=x.link_logits.device), x.negative_weight])
-        graph = torch.cat([x.pair_graph, x.pair_graph.repeat_interleave(_negatives_per_edge(x))])
-        pairs = _mean_by_row(_binary(x.link_logits, x.link_labels), graph, x.rows, weight)
-        edges = _mean_by_row(_cross_entropy(x.edge_scores, x.edge_targets), x.edge_graph, x.rows, x.edge_weight)
-        return pairs + edges
+    def _edges(self, x: LossInputs) -> Tensor:
+        return _mean_by_row(_cross_entropy(x.edge_scores, x.edge_targets), x.edge_graph, x.rows, x.edge_weight)
 
-    def _relation(self, x: LossInputs) -> Tensor:
-        steps = _mean_by_row(_cross_entropy(x.hop_relation_logits, x.hop_relation_labels), x.hop_graph, x.rows)
+    def _steps(self, x: LossInputs) -> tuple[Tensor, Tensor]:
+        """Next hop and relation of supporting steps."""
+        next_hop = _cross_entropy(x.next_hop_logits, x.next_hop_labels)
+        relation = _cross_entropy(x.hop_relation_logits, x.hop_relation_labels)
+        means = _mean_by_row(torch.stack([next_hop, relation], 1), x.hop_graph, x.rows)
+        return means[:, 0], means[:, 1]
+
+    def _asked_relation(self, x: LossInputs) -> Tensor:
         known = (x.relation_labels >= 0).to(torch.float32)
         asked = _cross_entropy(x.relation_logits, x.relation_labels.clamp(min=0)) * known
-        return steps + segment_sum(asked, x.relation_graph, x.rows)
+        return segment_sum(asked, x.relation_graph, x.rows)
 
     def _path(self, x: LossInputs) -> Tensor:
         margin = x.path_scores - x.selection_threshold.index_select(0, x.path_graph)
@@ -203,8 +224,8 @@ class MultiTaskLoss:
 
     def _answer(self, x: LossInputs) -> Tensor:
         labels = x.answer_labels * x.answer_weight
-        answers = segment_sum(labels, x.answer_graph, x.rows)
-        binary = segment_sum(_binary(x.answer_logits, x.answer_labels) * x.answer_weight, x.answer_graph, x.rows)
+        binary = _binary(x.answer_logits, x.answer_labels) * x.answer_weight
+        binary, answers = segment_sum(torch.stack([binary, labels], 1), x.answer_graph, x.rows).unbind(1)
         binary = binary / (1 + answers)
         # Ranked nodes: each answer against the nodes that are none, others left out.
         rivals = segment_logsumexp(x.answer_logits, x.answer_graph, x.rows, x.answer_weight * (1 - x.answer_labels))
@@ -231,10 +252,6 @@ def _ranking(logits: Tensor, targets: Tensor) -> Tensor:
     return loss.sum(-1) / targets.sum(-1).clamp(min=1)
 
 
-def _negatives_per_edge(x: LossInputs) -> int:
-    return len(x.negative_weight) // max(len(x.pair_graph), 1)
-
-
 def _binary(logits: Tensor, labels: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
 
@@ -247,8 +264,9 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _mean_by_row(values: Tensor, graph: Tensor, rows: int, weight: Tensor | None = None) -> Tensor:
-    """Mean over each row's values; 0 for a row without any."""
+    """``[G, ...]`` mean over each row's values ``[K, ...]``, weighted ones ``[K]``; 0 for a row without any."""
     if weight is None:
-        return segment_sum(values, graph, rows) / segment_count(graph, rows).clamp(min=1)
+        count = segment_count(graph, rows).clamp(min=1)
+        return segment_sum(values, graph, rows) / count.view(-1, *(1,) * (values.dim() - 1))
     total = segment_sum(torch.stack([values * weight, weight], 1), graph, rows)
     return total[:, 0] / total[:, 1].clamp(min=1e-6)

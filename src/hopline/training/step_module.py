@@ -92,7 +92,7 @@ class StepModule(nn.Module):
             row_weight=row_weight,
         )
         output = self.loss(inputs, divisor=divisor)
-        figures = torch.stack([output.total.detach(), *(value.detach() for value in output.components.values())])
+        figures = torch.cat([output.total.view(1), output.shares]).detach()
         return StepResult(output.total, figures)
 
     def infer(self, batch: GraphBatch) -> Forward:

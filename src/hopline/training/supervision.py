@@ -180,15 +180,13 @@ def _answer_weight(batch: GraphBatch) -> Tensor:
     all but other true answers. Contradicted rows: none; it is their status, not their nodes, that leaves them unanswered.
     """
     mode = batch.answer_mode
-    everywhere = (mode != _MODE[AnswerMode.BOOLEAN]) & (mode != _MODE[AnswerMode.RELATION])
-    second = torch.zeros(batch.num_nodes, dtype=torch.bool, device=mode.device)
-    second = second.index_put((batch.anchor_node,), batch.anchor_slot == 1)
-    second &= (mode == _MODE[AnswerMode.BOOLEAN]).index_select(0, batch.node_graph)
-    link = batch.kind == _LINK
-    looked_at = everywhere.index_select(0, batch.node_graph) | second
-    looked_at &= ~(_known_nodes(batch) & link.index_select(0, batch.node_graph))
-    looked_at &= (batch.status != _CONTRADICTED).index_select(0, batch.node_graph)
-    return looked_at.to(torch.float32)
+    answerable = batch.status != _CONTRADICTED
+    boolean, relation, link = mode == _MODE[AnswerMode.BOOLEAN], mode == _MODE[AnswerMode.RELATION], batch.kind == _LINK
+    # By row: whether every node counts, the second anchor, all but known answers.
+    rows = torch.stack([answerable & ~(boolean | relation), answerable & boolean, link], 1)
+    everywhere, second, filtered = rows.index_select(0, batch.node_graph).unbind(1)
+    is_second = torch.zeros_like(second).index_put((batch.anchor_node,), batch.anchor_slot == 1)
+    return ((everywhere | (second & is_second)) & ~(_known_nodes(batch) & filtered)).to(torch.float32)
 
 
 def _known_nodes(batch: GraphBatch) -> Tensor:

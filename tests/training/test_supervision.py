@@ -85,6 +85,8 @@ def test_negatives_are_a_counter() -> None:
     batch = make_batch(examples)
     drawn = draw_negatives(batch, seed=1, step=5).pairs
     assert torch.equal(drawn, draw_negatives(batch, seed=1, step=5).pairs)
+    # A compiled step counts on the device.
+    assert torch.equal(drawn, draw_negatives(batch, seed=1, step=torch.tensor(5)).pairs)
     for other in (draw_negatives(batch, seed=1, step=6), draw_negatives(batch, seed=2, step=5)):
         assert (other.pairs != drawn).any(1).float().mean() > 0.5
     moved = draw_negatives(make_batch(examples[6:] + examples[:6]), seed=1, step=5).pairs

@@ -18,6 +18,7 @@ _LARGEST_TABLE: Final = 1 << 26
 _GOLDEN: Final = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
 _MIX1: Final = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2: Final = -7723592293110705685  # 0x94D049BB133111EB
+_ALL: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,10 +107,12 @@ def _place_in_graph(graph: Tensor, graphs: int) -> Tensor:
 def _bits(batch: GraphBatch, row: Tensor, *, seed: int, step: int | Tensor, stream: int) -> Tensor:
     """64 random bits for each row of a step."""
     example = batch.example_id * 2 + batch.is_twin
-    start = step if isinstance(step, Tensor) else example.new_full((), step)
-    bits = _mix(example.new_full((), seed) * _GOLDEN + stream) ^ _mix(start * _GOLDEN)
-    bits = _mix(bits)
-    return _mix(bits + example * _GOLDEN).index_select(0, row)
+    key = _mix_number(seed * _GOLDEN + stream)
+    if isinstance(step, Tensor):
+        start: Tensor | int = _mix(_mix(step * _GOLDEN) ^ key)
+    else:
+        start = _mix_number(_mix_number(step * _GOLDEN) ^ key)
+    return _mix(example * _GOLDEN + start).index_select(0, row)
 
 
 def _draw(bits: Tensor, place: Tensor) -> Tensor:
@@ -127,6 +130,15 @@ def _mix(x: Tensor) -> Tensor:
     x = (x ^ _shift(x, 30)) * _MIX1
     x = (x ^ _shift(x, 27)) * _MIX2
     return x ^ _shift(x, 31)
+
+
+def _mix_number(x: int) -> int:
+    """:func:`_mix` of one number that the host knows; a tensor would take a kernel for each step of it."""
+    x &= _ALL
+    x = (x ^ (x >> 30)) * _MIX1 & _ALL
+    x = (x ^ (x >> 27)) * _MIX2 & _ALL
+    x ^= x >> 31
+    return x - ((x >> 63) << 64)
 
 
 def _shift(x: Tensor, by: int) -> Tensor:

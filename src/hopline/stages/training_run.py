@@ -10,7 +10,7 @@ from types import FrameType
 
 from hopline.config import GraphConfig
 from hopline.datasets import Dataset
-from hopline.errors import HoplineError, TrainingDivergedError
+from hopline.errors import HoplineError, TerminatedError, TrainingDivergedError
 from hopline.evaluation import Reasoner, run_evaluation
 from hopline.model import build_model
 from hopline.progress import EventSink
@@ -220,17 +220,30 @@ class _Evaluator:
 
 @contextmanager
 def _stop_flag() -> Iterator[threading.Event]:
-    """A flag that SIGTERM sets; training looks at it at every step, so that it ends with its state saved."""
+    """A flag that SIGTERM and SIGINT set; training looks at it at every step, so that it ends with its state saved.
+
+    An interruption is told as one afterwards. A second one does not wait.
+    """
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
+    interrupted = False
 
     def terminate(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        # Not as an exception: where the interpreter is in a callback, that would be lost.
+        interrupted |= number == signal.SIGINT
         flag.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield flag
+    except TerminatedError:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

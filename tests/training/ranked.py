@@ -308,22 +308,8 @@ def unreadable(bench: Ranked) -> dict[str, Any]:
     return result(run(bench, "ddp"), restored=restored)
 
 
-def continued(bench: Ranked) -> dict[str, Any]:
-    """Continue what lies in ``FOLDER/handed/run``, made by another number of processes."""
-    bench.folder = bench.folder.parent / "handed"
-    mode = os.environ["HANDED_MODE"]
-    trainer = bench.trainer(bench.config(STILL, parallelism=mode if bench.world.size > 1 else "none", max_steps=16))
-    digest = trainer.load_checkpoint(bench.states())
-    restored = {name: value.clone() for name, value in trainer.weights().items()}
-    moments = trainer.optimizer.state_dict()["state"]
-    losses = [trainer.train_step(bench.batches(trainer.config).step(step)).loss for step in range(8, 16)]
-    return result(trainer, digest=digest, restored=restored, losses=losses, steps=len(moments))
-
-
-def handed(bench: Ranked) -> dict[str, Any]:
-    """Leave a state of step 8 in ``FOLDER/handed/run``, and say how the run would have gone on."""
-    bench.folder = bench.folder.parent / "handed"
-    mode = os.environ["HANDED_MODE"]
+def hand_over(bench: Ranked, mode: str) -> dict[str, Any]:
+    """Leave a state of step 8, and say how the run would have gone on."""
     config = bench.config(STILL, parallelism=mode if bench.world.size > 1 else "none", max_steps=16)
     trainer = bench.trainer(config)
     batches = bench.batches(config)
@@ -333,6 +319,39 @@ def handed(bench: Ranked) -> dict[str, Any]:
     trainer.save_checkpoint(bench.states())
     losses = [trainer.train_step(batches.step(step)).loss for step in range(8, 16)]
     return result(trainer, saved=saved, losses=losses)
+
+
+def take_over(bench: Ranked, mode: str) -> dict[str, Any]:
+    """Continue the state that another number of processes has left: two go on with that of one, and one with that of two."""
+    origin = "handed_ddp-1" if bench.world.size > 1 else f"handed_{mode}-2"
+    bench.folder = bench.folder.parent / origin
+    trainer = bench.trainer(bench.config(STILL, parallelism=mode if bench.world.size > 1 else "none", max_steps=16))
+    digest = trainer.load_checkpoint(bench.states())
+    restored = {name: value.clone() for name, value in trainer.weights().items()}
+    moments = trainer.optimizer.state_dict()["state"]
+    losses = [trainer.train_step(bench.batches(trainer.config).step(step)).loss for step in range(8, 16)]
+    return result(trainer, digest=digest, restored=restored, losses=losses, steps=len(moments))
+
+
+def handed_ddp(bench: Ranked) -> dict[str, Any]:
+    return hand_over(bench, "ddp")
+
+
+def handed_fsdp(bench: Ranked) -> dict[str, Any]:
+    return hand_over(bench, "fsdp")
+
+
+def continued_ddp(bench: Ranked) -> dict[str, Any]:
+    return take_over(bench, "ddp")
+
+
+def continued_fsdp(bench: Ranked) -> dict[str, Any]:
+    return take_over(bench, "fsdp")
+
+
+def again(bench: Ranked) -> dict[str, Any]:
+    """The same as ``whole``, once more."""
+    return whole(bench)
 
 
 def refused(bench: Ranked) -> dict[str, Any]:
@@ -348,7 +367,8 @@ SCENARIOS: dict[str, Callable[[Ranked], dict[str, Any]]] = {
     function.__name__: function
     for function in (
         ddp, fsdp, small, small_fsdp, chunked, chunked_fsdp, dropout, parted, parted_fsdp, whole, whole_fsdp, stopped,
-        content, apart, poisoned, evaluated, disk_full, unreadable, continued, handed, refused,
+        content, apart, poisoned, evaluated, disk_full, unreadable, refused, again, handed_ddp,
+        handed_fsdp, continued_ddp, continued_fsdp,
     )
 }  # fmt: skip
 

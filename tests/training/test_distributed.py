@@ -21,11 +21,11 @@ Ranks = list[dict[str, Any]]
 Play = Callable[[str, int], Ranks]
 
 
-def play(dataset: Path, folder: Path, size: int, scenarios: list[str], **environment: str) -> None:
+def play(dataset: Path, folder: Path, size: int, scenarios: list[str]) -> None:
     script = Path(__file__).with_name("ranked.py")
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", str(script), str(dataset), str(folder), str(size), *scenarios],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -38,10 +38,11 @@ def ranks_of(folder: Path, scenario: str, size: int) -> Ranks:
     return [torch.load(place / f"rank-{rank}.pt", weights_only=False) for rank in range(size)]
 
 
-ONE = ["ddp", "small", "chunked", "whole", "evaluated"]
+ONE = ["ddp", "small", "chunked", "whole", "evaluated", "handed_ddp"]
 TWO = [
     "ddp", "fsdp", "small", "small_fsdp", "chunked", "chunked_fsdp", "dropout", "parted", "parted_fsdp", "whole",
     "whole_fsdp", "stopped", "content", "apart", "poisoned", "evaluated", "disk_full", "unreadable", "refused",
+    "again", "handed_ddp", "handed_fsdp", "continued_ddp", "continued_fsdp",
 ]  # fmt: skip
 FOUR = ["ddp", "small", "chunked_fsdp", "evaluated"]
 
@@ -50,7 +51,7 @@ FOUR = ["ddp", "small", "chunked_fsdp", "evaluated"]
 def played(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Play:
     """The results of a scenario by rank, for 1, 2 or 4 processes."""
     folder = tmp_path_factory.mktemp("ranked")
-    for size, scenarios in ((1, ONE), (2, TWO), (4, FOUR)):
+    for size, scenarios in ((1, ONE), (2, TWO), (1, ["continued_ddp", "continued_fsdp"]), (4, FOUR)):
         play(dataset_folder, folder, size, scenarios)
     return lambda scenario, size: ranks_of(folder, scenario, size)
 
@@ -196,10 +197,9 @@ def test_a_split_is_measured_together_and_exactly(played: Play, size: int) -> No
         assert rank["message"].startswith("evaluation stopped after 0 of 24 examples")
 
 
-def test_the_same_topology_gives_the_same_bits(played: Play, dataset_folder: Path, tmp_path: Path) -> None:
+def test_the_same_topology_gives_the_same_bits(played: Play) -> None:
     """G53, D44: with dropout on, evaluations and candidates, twice."""
-    play(dataset_folder, tmp_path, 2, ["whole"])
-    again, first = ranks_of(tmp_path, "whole", 2)[0], played("whole", 2)[0]
+    again, first = played("again", 2)[0], played("whole", 2)[0]
     assert again["log"] == first["log"]
     for name, value in first["weights"].items():
         assert torch.equal(again["weights"][name], value), name
@@ -241,14 +241,11 @@ def test_several_processes_need_to_know_how_they_share_the_training(played: Play
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_a_state_moves_to_another_number_of_ranks(
-    dataset_folder: Path, tmp_path: Path, mode: str, before: int, after: int
-) -> None:
+def test_a_state_moves_to_another_number_of_ranks(played: Play, mode: str, before: int, after: int) -> None:
     """G59, D39: saved on two ranks, continued on one, and the other way round; weights to the bit, losses within
     rounding."""
-    play(dataset_folder, tmp_path, before, ["handed"], HANDED_MODE=mode)
-    play(dataset_folder, tmp_path, after, ["continued"], HANDED_MODE=mode)
-    left, found = ranks_of(tmp_path, "handed", before)[0], ranks_of(tmp_path, "continued", after)[0]
+    left = played(f"handed_{mode if before > 1 else 'ddp'}", before)[0]
+    found = played(f"continued_{mode}", after)[0]
     for name, value in left["saved"].items():
         assert torch.equal(found["restored"][name], value), name
     assert found["steps"] == len(left["saved"])

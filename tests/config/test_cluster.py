@@ -58,7 +58,7 @@ cluster:
 
 
 def test_processes_are_one_a_gpu() -> None:
-    assert _resolve("cluster.processes=3").cluster.processes_per_node == 3
+    assert _resolve("cluster.processes=3", "training.parallelism=ddp").cluster.processes_per_node == 3
     assert _resolve("cluster.resources.gpus=2").cluster.processes_per_node == 2
 
 

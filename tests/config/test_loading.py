@@ -120,3 +120,13 @@ def test_the_config_round_trips() -> None:
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "configs").glob("*.yaml")), ids=lambda p: p.name)
 def test_shipped_configs_are_valid(path: Path) -> None:
     assert load_config(path).config.name
+
+
+def test_aliases_that_expand_without_end_are_refused() -> None:
+    """A small file must not take all memory: each level names the one below ten times."""
+    levels = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    with pytest.raises(ConfigError, match="c.yaml: its aliases expand to more than 100000 values"):
+        _resolve("\n".join(levels))
+    with pytest.raises(ConfigError, match="recursive"):
+        _resolve("name: &a [*a]")

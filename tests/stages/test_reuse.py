@@ -148,6 +148,20 @@ def test_the_name_of_the_config_file_changes_nothing(root: Path, tmp_path: Path)
     assert reused(chain(root, config=other)) == [True] * 4
 
 
+@pytest.mark.parametrize("name", ["run.json", "steps.jsonl"])
+@pytest.mark.parametrize("damage", ["remove", "alter"])
+def test_a_run_without_its_record_or_log_writes_them_again(root: Path, name: str, damage: str) -> None:
+    """From its last training state; nothing is trained again, and the stages after it find what they need."""
+    (path,) = root.glob(f"runs/*/{name}")
+    before = path.read_bytes()
+    path.write_bytes(b"[]") if damage == "alter" else path.unlink()
+    assert stage("train", root).result["reused"] is False
+    if name == "steps.jsonl":
+        assert path.read_bytes() == before
+    assert stage("train", root).result["reused"] is True
+    assert stage("evaluate", root).result["reused"] is True
+
+
 @pytest.mark.parametrize(
     ("gone", "redone"),
     [

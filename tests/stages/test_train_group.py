@@ -121,6 +121,7 @@ def test_whatever_is_killed_the_run_ends_as_if_nothing_had_happened(
         _, err = process.communicate(timeout=100)
     assert process.returncode == 143, err
     assert "its state was saved" in err.splitlines()[-1]
+    assert "Traceback" not in err
     assert attempts(root)[0]["end_reason"].endswith("its state was saved")
 
     with start(root) as process:
@@ -192,12 +193,34 @@ def test_an_error_that_was_raised_on_purpose_is_not_tried_again(finished: Finish
     assert len(attempts(root)) == 1
 
 
-def test_processes_that_were_not_told_how_to_share_are_refused(finished: Finished, tmp_path: Path) -> None:
-    """D28."""
+@pytest.mark.parametrize("variable", [None, "PET_NPROC_PER_NODE"])
+def test_processes_that_were_not_told_how_to_share_are_refused_before_they_start(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    """D28: in one line, whether the config or torchrun's variable asks for them."""
     root = dataset_only(finished, tmp_path / "root")
-    done = stage("train", root, "cluster.processes=2")
-    assert done.code == 2
-    assert "training.parallelism: found none, and 2 processes train together" in done.stderr
+    if variable is None:
+        error = stage("train", root, "cluster.processes=2").error
+        assert "cluster.processes is 2, and training.parallelism says none; expected ddp" in error
+        return
+    monkeypatch.setenv(variable, "2")
+    assert "training.parallelism: found none, and several processes train together" in stage("train", root).error
+
+
+def test_a_termination_before_the_first_step_is_told_as_one(finished: Finished, tmp_path: Path) -> None:
+    """D28: the processes are not up yet; nothing was lost, and nothing is said of lost ones."""
+    root = dataset_only(finished, tmp_path / "root")
+    with start(root) as process:
+        deadline = time.monotonic() + 60
+        while not children(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        process.terminate()
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 143, err
+    assert err.splitlines()[-1].startswith("hopline: run ")
+    assert "was terminated before its first step" in err.splitlines()[-1]
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
@@ -206,7 +229,7 @@ def test_processes_that_were_not_told_how_to_share_are_refused(finished: Finishe
         ({}, {}, Group(1, ("--nproc-per-node=1",), True)),
         ({}, {"processes": 2}, Group(1, ("--nproc-per-node=2",), False)),
         ({"PET_NPROC_PER_NODE": "2"}, {}, Group(1, (), False)),
-        ({"PET_NNODES": "2", "PET_NPROC_PER_NODE": "8"}, {"processes": 4}, Group(2, (), False)),
+        ({"PET_NNODES": "2", "PET_NPROC_PER_NODE": "8", "PET_MASTER_ADDR": "a"}, {"processes": 4}, Group(2, (), False)),
         ({"PET_NNODES": "1:4", "PET_RDZV_ENDPOINT": "host:1"}, {}, Group(4, ("--nproc-per-node=1",), False)),
     ],
 )
@@ -217,14 +240,28 @@ def test_the_group_is_as_torchruns_variables_say(
     ignored = ("--max-restarts", "--rdzv-", "--local-addr")
     told = tuple(argument for argument in found.arguments if not argument.startswith(ignored))
     assert (found.nodes, told, found.is_single) == (expected.nodes, expected.arguments, expected.is_single)
+    assert found.is_several is (
+        environment.get("PET_NPROC_PER_NODE", "1") != "1" or "2" in str(config) or found.nodes > 1
+    )
     assert any(argument.startswith("--rdzv-") for argument in found.arguments) is (
         found.nodes == 1 and "PET_RDZV_ENDPOINT" not in environment
     )
 
 
-def test_a_number_of_nodes_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="PET_NNODES: found 'two', expected a number"):
-        Group.of(ClusterConfig(), {"PET_NNODES": "two"})
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"PET_NNODES": "two"}, "PET_NNODES: found 'two', expected a number from 1 on"),
+        ({"PET_NNODES": "0"}, "PET_NNODES: found '0', expected a number from 1 on"),
+        ({"PET_NNODES": "4:2"}, "PET_NNODES: found '4:2', expected a number from 1 on, or min:max"),
+        ({"PET_NPROC_PER_NODE": "-3"}, "PET_NPROC_PER_NODE: found '-3', expected a number from 1 on, or one of auto"),
+        ({"PET_NNODES": "2", "PET_NODE_RANK": "7"}, "PET_NODE_RANK: found '7', expected 0 to 1, as PET_NNODES is 2"),
+        ({"PET_NNODES": "2"}, "nothing says where the others are; set PET_MASTER_ADDR or PET_RDZV_ENDPOINT"),
+    ],
+)
+def test_variables_that_cannot_be_are_refused(environment: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        Group.of(ClusterConfig(), environment)
 
 
 def test_the_result_is_that_of_a_stage(together: Path, finished: Finished) -> None:

@@ -84,6 +84,7 @@ def section_hash(section: BaseModel, *, exclude: frozenset[str] = frozenset()) -
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+_MOST_VALUES: Final = 100_000
 _RENAMED: Final = {"training.use_fsdp": "training.parallelism: none|ddp|fsdp"}
 """Keys of the system before, and what they are called here."""
 
@@ -121,12 +122,26 @@ _UniqueKeyLoader.add_constructor("tag:yaml.org,2002:str", _float_or_text)
 
 def _parse_yaml(text: str, source: str) -> Any:
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        value = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{source}{place}: {error.problem}; expected YAML") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    if _size(value, {}) > _MOST_VALUES:
+        raise ConfigError(f"{source}: its aliases expand to more than {_MOST_VALUES} values; write out what they mean")
+    return value
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are once every alias is expanded; one that contains itself counts as too many."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = _MOST_VALUES + 1
+        items = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(item, known) for item in items)
+    return known[id(value)]
 
 
 def _apply(data: dict[str, Any], override: str, origin: str) -> Override:

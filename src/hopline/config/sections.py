@@ -47,6 +47,11 @@ class GraphConfig(Section):
                 f"model.transductive needs dataset.entities: identity, found {self.dataset.entities}; "
                 "set one to match the other"
             )
+        if self.cluster.processes > 1 and self.training.parallelism == "none":
+            raise ValueError(
+                f"cluster.processes is {self.cluster.processes}, and training.parallelism says none; expected ddp, or fsdp "
+                "for a model that does not fit one device"
+            )
         longest = max(self.dataset.max_hops, self.dataset.test_max_hops or 0)
         if longest > self.model.max_hops:
             raise ValueError(

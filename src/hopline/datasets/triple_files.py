@@ -53,8 +53,12 @@ def triple_paths(place: Path, *, given: bool) -> dict[str, Path]:
                 "triple or entity"
             )
         return {place.name: place}
+    if given and place.exists() and not place.is_dir():
+        raise DataError(f"{place}: is neither a file nor a folder; dataset.source names one or the other")
     if given:
         return {name: _split_file(place, name) for name in TRIPLE_FILES}
+    if not place.is_dir():
+        raise DataError(f"{place}: is neither a file nor a folder; dataset.source names one or the other")
     paths = {path.name: path for path in sorted(place.iterdir()) if path.is_file() and is_triples(path)}
     if not paths:
         raise DataError(f"{place}: no files of triples there; expected {', '.join(TRIPLE_SUFFIXES)}")

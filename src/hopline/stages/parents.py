@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from hopline.errors import DataError
+from hopline.errors import DataError, HoplineError
 from hopline.model import GraphModel
 from hopline.storage import Store, open_object, parse_json
 from hopline.storage.folders import FolderIndex
@@ -72,6 +72,13 @@ def open_parent(init_from: str) -> Parent:
         NotFoundError, IntegrityError: there is nothing there, or something else.
         DataError: it is neither a candidate nor a training state.
     """
+    try:
+        return _open(init_from)
+    except HoplineError as error:
+        raise type(error)(f"training.init_from: {error}") from None
+
+
+def _open(init_from: str) -> Parent:
     uri, _, digest = init_from.rpartition("@sha256:")
     folder, _, name = uri.rstrip("/").rpartition("/")
     store, among = open_object(folder)  # the folder of all states, or of all candidates

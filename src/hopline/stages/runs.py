@@ -26,6 +26,7 @@ __all__ = [
     "curves_of",
     "read_run",
     "training_curves",
+    "training_log",
     "write_run",
 ]
 
@@ -166,13 +167,18 @@ def read_run(store: Store, run_hash: str) -> RunRecord:
     return _parse(RunRecord, store.get_bytes(key), store.uri(key))
 
 
+def training_log(store: Store, run: RunRecord) -> bytes:
+    """The log of a finished run's steps. Raises NotFoundError, IntegrityError."""
+    return store.get_bytes(f"{run_prefix(run.run_hash)}/{STEP_LOG}", sha256=run.step_log_sha256)
+
+
 def training_curves(store: Store, run_hash: str) -> TrainingCurves:
     """The curves of a run from its step log.
 
     Raises:
         IntegrityError: the log was altered.
     """
-    log = store.get_bytes(f"{run_prefix(run_hash)}/{STEP_LOG}", sha256=read_run(store, run_hash).step_log_sha256)
+    log = training_log(store, read_run(store, run_hash))
     return curves_of([json.loads(line) for line in log.decode().splitlines()])
 
 

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 
 from hopline import errors
 from hopline.config import ClusterConfig, GraphConfig
-from hopline.errors import ConfigError, HoplineError, PeerLostError
+from hopline.errors import ConfigError, HoplineError, PeerLostError, TerminatedError
 from hopline.progress import EventSink, event_from_json
 from hopline.stages.requests import Request, read_record
 from hopline.stages.results import TrainResult
@@ -36,6 +36,7 @@ __all__ = ["JOB_VARIABLE", "Group", "Outcome", "RankJob", "end_with_parent", "tr
 JOB_VARIABLE: Final = "HOPLINE_TRAIN_JOB"
 """Names the file that tells a training process what to do."""
 
+_DEVICES: Final = ("auto", "cpu", "gpu")
 _GRACE: Final = 300
 """Seconds that training processes get to save their state before torchrun kills them."""
 _PR_SET_PDEATHSIG: Final = 1  # of prctl(2)
@@ -54,28 +55,31 @@ class Group:
     nodes: int
     arguments: tuple[str, ...]
     is_single: bool
+    is_several: bool = False
+    """Certainly more than one process."""
 
     @classmethod
     def of(cls, config: ClusterConfig, environment: Mapping[str, str] | None = None) -> Group:
         """As torchrun's ``PET_*`` variables say, else the config.
 
         Raises:
-            ConfigError: PET_NNODES is no number and no range.
+            ConfigError: a variable says what cannot be.
         """
         environment = os.environ if environment is None else environment
-        told = environment.get("PET_NNODES", "1")
-        try:
-            nodes = int(told.rpartition(":")[2])
-        except ValueError:
-            raise ConfigError(f"PET_NNODES: found {told!r}, expected a number, or min:max") from None
+        nodes = _nodes(environment)
         arguments = [f"--max-restarts={config.max_restarts}"] if "PET_MAX_RESTARTS" not in environment else []
         if "PET_NPROC_PER_NODE" not in environment:
             arguments.append(f"--nproc-per-node={config.processes}")
         if nodes == 1 and "PET_RDZV_ENDPOINT" not in environment:
             # Any free port, on this machine alone.
             arguments += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+        each = environment.get("PET_NPROC_PER_NODE", str(config.processes))
+        if each not in _DEVICES and not (each.isdecimal() and int(each) > 0):
+            raise ConfigError(
+                f"PET_NPROC_PER_NODE: found {each!r}, expected a number from 1 on, or one of {', '.join(_DEVICES)}"
+            )
         single = config.processes == 1 and not any(name.startswith("PET_") for name in environment)
-        return cls(nodes, tuple(arguments), single)
+        return cls(nodes, tuple(arguments), single, nodes > 1 or (each.isdecimal() and int(each) > 1))
 
 
 class RankJob(BaseModel):
@@ -127,10 +131,12 @@ def train_together(
             outcomes=str(outcomes),
         )
         (folder / "job.json").write_text(job.model_dump_json(), encoding="utf-8")
-        code = _torchrun(group, folder / "job.json", outcomes, sink)
+        code, terminated = _torchrun(group, folder / "job.json", outcomes, sink)
         failed = _outcome(outcomes)
     if failed is not None:
         raise failed
+    if code != 0 and terminated:
+        raise TerminatedError(f"run {request.hash[:12]} was terminated before its first step; it begins where it stood")
     if code != 0:
         raise PeerLostError(
             f"run {request.hash[:12]}: a training process was lost more than {config.cluster.max_restarts} times (torchrun "
@@ -148,15 +154,36 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _torchrun(group: Group, job: Path, outcomes: Path, sink: EventSink) -> int:
-    """Run torchrun to its end, events of the processes going to ``sink`` and the rest of what they print to stderr."""
+def _nodes(environment: Mapping[str, str]) -> int:
+    """Machines, the most of them where their number may vary."""
+    told = environment.get("PET_NNODES", "1")
+    least, _, most = told.rpartition(":")
+    if not all(part.isdecimal() and int(part) > 0 for part in (least or most, most)) or int(least or most) > int(most):
+        raise ConfigError(f"PET_NNODES: found {told!r}, expected a number from 1 on, or min:max")
+    nodes = int(most)
+    rank = environment.get("PET_NODE_RANK", "0")
+    if not rank.isdecimal() or int(rank) >= nodes:
+        raise ConfigError(f"PET_NODE_RANK: found {rank!r}, expected 0 to {nodes - 1}, as PET_NNODES is {told}")
+    if nodes > 1 and not {"PET_RDZV_ENDPOINT", "PET_MASTER_ADDR"} & environment.keys():
+        raise ConfigError(
+            f"PET_NNODES is {told}, and nothing says where the others are; set PET_MASTER_ADDR or PET_RDZV_ENDPOINT"
+        )
+    return nodes
+
+
+def _torchrun(group: Group, job: Path, outcomes: Path, sink: EventSink) -> tuple[int, bool]:
+    """Run torchrun to its end, events of the processes going to ``sink`` and the rest of what they print to stderr.
+
+    Returns:
+        Its exit code, and whether this process was asked to terminate meanwhile.
+    """
     environment = {**os.environ, JOB_VARIABLE: str(job), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     # torchrun would set it to 1 and say so; the processes settle their threads themselves.
     environment.setdefault("OMP_NUM_THREADS", "1")
     process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own module
         [
             sys.executable,
-            *("-m", "torch.distributed.run"),
+            *("-m", "hopline.stages.train_agent"),
             *group.arguments,
             f"--shutdown-timeout={_GRACE}",
             *("-m", "hopline.stages.train_rank"),
@@ -180,10 +207,10 @@ def _torchrun(group: Group, job: Path, outcomes: Path, sink: EventSink) -> int:
     watcher = threading.Thread(target=watch, name="outcomes", daemon=True)
     watcher.start()
     try:
-        with _passed_on(process):
+        with _passed_on(process) as terminated:
             for line in process.stdout:
                 _say(line, sink)
-            return process.wait()
+            return process.wait(), terminated.is_set()
     finally:
         stopped.set()
         if process.poll() is None:
@@ -204,18 +231,23 @@ def _say(line: str, sink: EventSink) -> None:
 
 
 @contextmanager
-def _passed_on(process: subprocess.Popen[str]) -> Iterator[None]:
-    """SIGTERM goes to torchrun, which passes it to the training processes and waits until they have saved their state."""
+def _passed_on(process: subprocess.Popen[str]) -> Iterator[threading.Event]:
+    """SIGTERM goes to torchrun, which passes it to the training processes and waits until they have saved their state.
+
+    The flag tells whether it came.
+    """
+    flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield flag
         return
 
     def terminate(number: int, frame: FrameType | None) -> None:
+        flag.set()
         process.terminate()
 
     before = signal.signal(signal.SIGTERM, terminate)
     try:
-        yield
+        yield flag
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -17,6 +17,7 @@ from hopline.training.distributed import ALONE, World, close_distributed, curren
 from hopline.training.losses import COMPONENTS, PAIR_MARGIN, LossInputs, LossOutput, MultiTaskLoss
 from hopline.training.manifest import build_run_manifest
 from hopline.training.outputs import EvaluationEvent, TrainStepOutput
+from hopline.training.parallel import require_parallelism
 from hopline.training.reproducibility import CUBLAS_WORKSPACE_ENV, Determinism, model_hash, seed_everything
 from hopline.training.state import CandidateRecord, TrainingState
 from hopline.training.step_log import StepLog
@@ -58,6 +59,7 @@ __all__ = [
     "rank_device",
     "read_candidate",
     "require_device_memory",
+    "require_parallelism",
     "resolve_device",
     "seed_everything",
     "settle_threads",

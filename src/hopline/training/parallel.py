@@ -32,16 +32,20 @@ _FEW: Final = 1 << 20
 """Numbers that are joined sooner than a norm of each tensor is taken."""
 
 
-def require_parallelism(config: GraphConfig, world: World) -> None:
+def require_parallelism(config: GraphConfig, processes: int | str) -> None:
     """Refuse a config that does not say how several processes train together.
+
+    Args:
+        config: the config.
+        processes: how many there are; a word where only that is known that there are more than one.
 
     Raises:
         ConfigError: naming the key.
     """
     training = config.training
-    if world.size > 1 and training.parallelism == "none":
+    if processes != 1 and training.parallelism == "none":
         raise ConfigError(
-            f"training.parallelism: found none, and {world.size} processes train together; expected ddp, or fsdp for a "
+            f"training.parallelism: found none, and {processes} processes train together; expected ddp, or fsdp for a "
             "model that does not fit one device"
         )
     if training.parallelism == "fsdp" and training.precision == "fp16":
@@ -62,7 +66,7 @@ class ParallelStep:
     """
 
     def __init__(self, model: GraphModel, config: GraphConfig, world: World, device: torch.device) -> None:
-        require_parallelism(config, world)
+        require_parallelism(config, world.size)
         share_weights(model, world)
         self._world = world
         self._module = StepModule(model, config)

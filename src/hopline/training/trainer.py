@@ -75,7 +75,7 @@ class GraphTrainer:
         self.config = config
         self.total_steps = config.training.max_steps if total_steps is None else total_steps
         self.device = rank_device(resolve_device(device))
-        require_parallelism(config, self.world)
+        require_parallelism(config, self.world.size)
         if config.training.freeze_query_encoder:
             model.query_encoder.requires_grad_(False)
         require_device_memory(

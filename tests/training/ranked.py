@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # here once: else every child would load it with its first step
+import torch._inductor.config
 from conftest import Bench
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -65,7 +67,7 @@ def result(trainer: GraphTrainer, **more: Any) -> dict[str, Any]:
 
 def steps(bench: Ranked, mode: str, count: int, **training: Any) -> dict[str, Any]:
     """Losses of some steps, and the ids that this rank had."""
-    config = bench.config(STILL, parallelism=mode, max_steps=count, log_every=count, **training)
+    config = bench.config(STILL, parallelism=mode, max_steps=50, log_every=count, **training)
     trainer, ids, units = bench.trainer(config), [], []
     losses, norms = [], []
     batches = bench.batches(config)
@@ -107,7 +109,7 @@ def counted_exchanges() -> list[str]:
 
 
 def ddp(bench: Ranked) -> dict[str, Any]:
-    return steps(bench, "ddp" if bench.world.size > 1 else "none", 50)
+    return steps(bench, "ddp" if bench.world.size > 1 else "none", 50 if bench.world.size <= 2 else 6)
 
 
 def fsdp(bench: Ranked) -> dict[str, Any]:

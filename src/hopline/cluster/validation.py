@@ -12,6 +12,7 @@ from hopline.cluster.findings import Finding, show
 from hopline.cluster.job_rules import check_pytorchjob
 from hopline.cluster.object_rules import OBJECT_RULES, check_metadata
 from hopline.cluster.schema import check_type
+from hopline.config.loading import expanded_values
 from hopline.errors import DataError
 
 __all__ = ["KINDS", "Checked", "check_document", "read_documents", "validate_manifest"]
@@ -114,7 +115,7 @@ def read_documents(text: str, *, source: str) -> list[Any]:
         raise DataError(f"{source}{place}: {error.problem}; expected YAML") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DataError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
-    if _values(documents, {}) > _MOST_VALUES:
+    if expanded_values(documents, _MOST_VALUES) > _MOST_VALUES:
         raise DataError(f"{source}: its aliases expand to more than {_MOST_VALUES} values; write out what they mean")
     return documents
 
@@ -124,17 +125,6 @@ def _items(document: Any) -> list[Any]:
     if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
         return list(document["items"])
     return [document]
-
-
-def _values(value: Any, known: dict[int, int]) -> int:
-    """How many values there are once every alias is expanded; one that contains itself counts as too many."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = _MOST_VALUES + 1
-        items = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_values(item, known) for item in items)
-    return known[id(value)]
 
 
 def _unknown(version: str, kind: str) -> tuple[bool, tuple[Finding, ...]]:

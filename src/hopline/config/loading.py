@@ -20,6 +20,7 @@ from hopline.errors import ConfigError
 __all__ = [
     "Override",
     "ResolvedConfig",
+    "expanded_values",
     "load_config",
     "resolve_config",
     "section_hash",
@@ -84,6 +85,22 @@ def section_hash(section: BaseModel, *, exclude: frozenset[str] = frozenset()) -
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def expanded_values(value: Any, most: int) -> int:
+    """How many values a document has once every alias is expanded; more than ``most`` if one contains itself."""
+    known: dict[int, int] = {}
+
+    def count(item: Any) -> int:
+        if not isinstance(item, dict | list):
+            return 1
+        if id(item) not in known:
+            known[id(item)] = most + 1
+            inside = item.values() if isinstance(item, dict) else item
+            known[id(item)] = 1 + sum(map(count, inside))
+        return known[id(item)]
+
+    return count(value)
+
+
 _MOST_VALUES: Final = 100_000
 _RENAMED: Final = {"training.use_fsdp": "training.parallelism: none|ddp|fsdp"}
 """Keys of the system before, and what they are called here."""
@@ -128,20 +145,9 @@ def _parse_yaml(text: str, source: str) -> Any:
         raise ConfigError(f"{source}{place}: {error.problem}; expected YAML") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
-    if _size(value, {}) > _MOST_VALUES:
+    if expanded_values(value, _MOST_VALUES) > _MOST_VALUES:
         raise ConfigError(f"{source}: its aliases expand to more than {_MOST_VALUES} values; write out what they mean")
     return value
-
-
-def _size(value: Any, known: dict[int, int]) -> int:
-    """How many values there are once every alias is expanded; one that contains itself counts as too many."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = _MOST_VALUES + 1
-        items = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_size(item, known) for item in items)
-    return known[id(value)]
 
 
 def _apply(data: dict[str, Any], override: str, origin: str) -> Override:

@@ -23,7 +23,12 @@ def serve() -> None:
     for name in MODULES:
         importlib.import_module(f"hopline.stages.{name}")
     # What is imported late: it takes long, and another user may not be able to read the interpreter's modules.
-    for name in ("hopline.cli.stages", "torch.distributed.checkpoint", "torch._inductor.config"):
+    for name in (
+        "hopline.cli.stages",
+        "hopline.stages.encoding",
+        "torch.distributed.checkpoint",
+        "torch._inductor.config",
+    ):
         importlib.import_module(name)
     "".encode("utf-16be")
     identity = sys.modules["hopline.stages.identity"]

@@ -70,6 +70,23 @@ def test_evaluations_come_every_few_steps_and_at_the_end(bench) -> None:
     assert all(modes)
 
 
+def test_a_part_that_an_evaluation_leaves_in_its_own_mode_trains_on(bench) -> None:
+    """G40: the mode of every module is restored, not only that of the whole."""
+    config = bench.config(max_steps=6)
+    trainer = bench.trainer(config)
+    modes: list[bool] = []
+
+    def evaluate(model) -> dict[str, float]:
+        trainer.model.propagation.eval()
+        return {"overall.score": 0.5}
+
+    def on_step(output) -> None:
+        modes.extend(module.training for module in trainer.model.modules())
+
+    trainer.train(bench.batches(config), evaluate=evaluate, on_step=on_step)
+    assert all(modes)
+
+
 def test_no_evaluation_until_the_end_with_an_interval_of_zero(bench) -> None:
     """G40."""
     trainer = bench.run(bench.config(evaluation_every=0, max_steps=5))

@@ -168,6 +168,7 @@ class TrainingLoop:
             metrics = {name: float(value) for name, value in evaluate(trainer.reasoner).items()}
         except TerminatedError:
             self._terminate()
+        trainer.model.train()  # every part of it, whatever the evaluation has left
         # The main process decides: a difference in the last digit must not part the processes.
         metrics = self._world.share(metrics)
         self._clock.reset()

@@ -289,6 +289,29 @@ def disk_full(bench: Ranked) -> dict[str, Any]:
     return result(trainer, states=bench.states().committed())
 
 
+def no_room(bench: Ranked) -> dict[str, Any]:
+    """The last rank has no room for its temporary files when it first saves, nor when it first restores."""
+    import tempfile
+
+    original, asked = tempfile.mkdtemp, 0
+
+    def mkdtemp(*arguments: Any, **options: Any) -> str:
+        nonlocal asked
+        checkpoint = str(options.get("prefix") or arguments[1:2]).find("hopline-checkpoint-") >= 0
+        asked += checkpoint
+        if checkpoint and asked == 1 and bench.world.rank == bench.world.size - 1:
+            raise OSError(28, "No space left on device")
+        return original(*arguments, **options)
+
+    tempfile.mkdtemp = mkdtemp
+    trainer = run(bench, "ddp")
+    saved, asked = bench.states().committed(), 0
+    again = bench.trainer(bench.config(parallelism="ddp"))
+    again.load_checkpoint(bench.states())
+    messages = [event.message for event in again._sink.all if event.message]
+    return result(trainer, states=saved, restored=again.step, told=messages)
+
+
 def unreadable(bench: Ranked) -> dict[str, Any]:
     """One rank cannot read the newest state: all take the one before."""
     from hopline.errors import StoreError
@@ -369,7 +392,7 @@ SCENARIOS: dict[str, Callable[[Ranked], dict[str, Any]]] = {
     function.__name__: function
     for function in (
         ddp, fsdp, small, small_fsdp, chunked, chunked_fsdp, dropout, parted, parted_fsdp, whole, whole_fsdp, stopped,
-        content, apart, poisoned, evaluated, disk_full, unreadable, refused, again, handed_ddp,
+        content, apart, poisoned, evaluated, disk_full, no_room, unreadable, refused, again, handed_ddp,
         handed_fsdp, continued_ddp, continued_fsdp,
     )
 }  # fmt: skip

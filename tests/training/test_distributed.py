@@ -43,7 +43,7 @@ def ranks_of(folder: Path, scenario: str, size: int) -> Ranks:
 ONE = ["ddp", "small", "chunked", "whole", "evaluated", "handed_ddp"]
 TWO = [
     "ddp", "fsdp", "small", "small_fsdp", "chunked", "chunked_fsdp", "dropout", "parted", "parted_fsdp", "whole",
-    "whole_fsdp", "stopped", "content", "apart", "poisoned", "evaluated", "disk_full", "unreadable", "refused",
+    "whole_fsdp", "stopped", "content", "apart", "poisoned", "evaluated", "disk_full", "no_room", "unreadable", "refused",
     "again", "handed_ddp", "handed_fsdp", "continued_ddp", "continued_fsdp",
 ]  # fmt: skip
 FOUR = ["ddp", "small", "chunked_fsdp", "evaluated"]
@@ -225,6 +225,16 @@ def test_a_state_that_one_rank_could_not_write_is_no_state(played: Play) -> None
     assert told.startswith("the training state of step 4 could not be saved; the one before stays: ")
     assert "the disk is full" in told
     assert one["state"] == other["state"] == played("whole", 2)[0]["state"]
+
+
+def test_a_rank_without_room_for_temporary_files_keeps_nobody_waiting(played: Play) -> None:
+    """D26, D35: its error is told to all; they go on together, in a save as in a restore."""
+    one, other = played("no_room", 2)
+    assert one["states"] == other["states"] == [8, 12]
+    assert any("state of step 4 could not be saved" in m and "the disk is full" in m for _, m in one["messages"])
+    assert one["state"] == other["state"] == played("whole", 2)[0]["state"]
+    assert one["restored"] == other["restored"] == 8
+    assert any("the training state of step 12 cannot be used" in message for message in one["told"])
 
 
 def test_a_state_that_one_rank_cannot_read_is_left_by_all(played: Play) -> None:

@@ -37,12 +37,11 @@ from hopline.storage.local import os_errors
 from hopline.training.checkpoint_store import Checkpoints
 from hopline.training.distributed import World
 from hopline.training.state import TrainingState
-from hopline.training.state_files import LOG_FILE, STATE_FILE, StateReader, StateWriter
+from hopline.training.state_files import LOG_FILE, STATE_FILE, TEMPORARY_PREFIX, StateReader, StateWriter
 from hopline.training.step_log import StepLog
 
 __all__ = ["CheckpointWriter", "Restored", "full_weights", "restore_checkpoint", "restore_parent"]
 
-_PREFIX: Final = "hopline-checkpoint-"
 _NEW_HEAD: Final = "link_mlp."
 """Parameters that a continued run may have more or fewer than its parent: ``training.link_head`` decides."""
 
@@ -114,13 +113,17 @@ class CheckpointWriter:
         documents: dict[str, bytes],
         then: Callable[[], None],
     ) -> None:
-        with os_errors("write", tempfile.gettempdir()), tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, _quiet():
-            save(
-                tensors,
-                storage_writer=StateWriter(self._checkpoints, step, token, Path(folder), documents),
-                process_group=self._world.background,
-                no_dist=self._world.size == 1,
-            )
+        writer = StateWriter(self._checkpoints, step, token, documents)
+        try:
+            with _quiet():
+                save(
+                    tensors,
+                    storage_writer=writer,
+                    process_group=self._world.background,
+                    no_dist=self._world.size == 1,
+                )
+        finally:
+            writer.close()
         if not self._world.is_main:
             return
         try:
@@ -201,7 +204,7 @@ def _restore(
     expected: str | None = None,
 ) -> Restored:
     source = f"training state of step {step}"
-    with os_errors("write", tempfile.gettempdir()), tempfile.TemporaryDirectory(prefix=_PREFIX) as temporary:
+    with _together(world, _temporary_folder) as temporary:
         reader = _together(world, lambda: StateReader(checkpoints, step, Path(temporary)))
         if expected is not None and reader.digest != expected:
             raise DataError(f"{checkpoints.uri(step)}: found sha256 {reader.digest}, expected {expected}")
@@ -231,6 +234,11 @@ def _restore(
         except (RuntimeError, ValueError, KeyError) as error:
             raise _unfit(source, error) from None
     return Restored(state, log, reader.digest)
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    with os_errors("write", tempfile.gettempdir()):
+        return tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX)
 
 
 def _together(world: World, work: Callable[[], Any]) -> Any:

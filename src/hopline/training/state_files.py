@@ -6,6 +6,8 @@ a pickle: it is read only after its digest, and that of every file that it leads
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +22,11 @@ from torch.futures import Future
 from hopline.storage.folders import FolderFile
 from hopline.training.checkpoint_store import Checkpoints
 
-__all__ = ["LOG_FILE", "STATE_FILE", "StateReader", "StateWriter"]
+__all__ = ["LOG_FILE", "STATE_FILE", "TEMPORARY_PREFIX", "StateReader", "StateWriter"]
 
 STATE_FILE: Final = "state.json"
 LOG_FILE: Final = "steps.jsonl"
+TEMPORARY_PREFIX: Final = "hopline-checkpoint-"
 _METADATA: Final = ".metadata"
 
 
@@ -42,19 +45,24 @@ class StateWriter(FileSystemWriter):
         checkpoints: where to.
         step: of the state.
         token: names this try; the same on all processes.
-        folder: local, empty, of this process alone.
         documents: the small files of the state by name; the main process adds them.
     """
 
-    def __init__(
-        self, checkpoints: Checkpoints, step: int, token: str, folder: Path, documents: Mapping[str, bytes]
-    ) -> None:
-        super().__init__(folder)
+    def __init__(self, checkpoints: Checkpoints, step: int, token: str, documents: Mapping[str, bytes]) -> None:
+        super().__init__(token)  # the folder comes later
         self._checkpoints = checkpoints
         self._step = step
         self._token = token
-        self._folder = folder
         self._documents = documents
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Make the local folder: here, where an error of one process is told to all, and nobody waits for it."""
+        self.path = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX))
+        return super().prepare_local_plan(plan)
+
+    def close(self) -> None:
+        """Remove the local folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this process's tensors and store the files."""
@@ -74,12 +82,12 @@ class StateWriter(FileSystemWriter):
         files = {stored.file.path: stored.file for part in results for stored in (r.storage_data for r in part)}
         super().finish(metadata, [[replace(r, storage_data=r.storage_data.place) for r in part] for part in results])
         for name, data in self._documents.items():
-            (self._folder / name).write_bytes(data)
+            (Path(self.path) / name).write_bytes(data)
         others = [self._put(name) for name in (_METADATA, *self._documents)]
         self._checkpoints.commit(self._step, [*files.values(), *others])
 
     def _put(self, name: str) -> FolderFile:
-        return self._checkpoints.put(self._step, f"{self._token}/{name}", self._folder / name)
+        return self._checkpoints.put(self._step, f"{self._token}/{name}", Path(self.path) / name)
 
 
 class StateReader(FileSystemReader):
